@@ -302,6 +302,7 @@ class RaftActor:
                 heartbeat_ns=settings.heartbeat_ns,
                 election_timeout_ns=settings.election_timeout_ns,
                 stream_mode=settings.stream_mode,
+                bulk_window_bytes=station.config.limits.bulk_window_bytes,
                 limits_digest=limits_digest(station.config),
                 rows_kept=station.limits.rows_kept,
                 rows_dropped_at_once=station.limits.rows_dropped_at_once,

@@ -15,7 +15,7 @@ from actors.station import Outbox, Station
 from actors.topology import Counter
 from actors.trace import TracePoint
 from logstore.format.peer_messages import NO_ROUND, AppendAccepted, AppendPersisted, Heartbeat
-from logstore.model import NodeId, Term
+from logstore.model import NO_NODE, NodeId, Term
 from logstore.raft import effects
 from logstore.raft.bootstrap import SendInit
 
@@ -195,7 +195,7 @@ class Routes:
         self._committed = station.stamper(TracePoint.COMMITTED)
         self._send: dict[type[Any], Callable[[Any], None]] = {
             effects.Describe: self._describe,
-            effects.StopLeading: self._to_every_replicator,
+            effects.StopLeading: self._stop_leading,
             effects.ReadIndexAnswered: self._answer_read,
             effects.Answer: self.ingress.answer,
             effects.Send: self._to_peer,
@@ -215,7 +215,7 @@ class Routes:
         for kind in (
             effects.Admit, effects.AdmissionClosed, effects.Flushed, effects.TermEnded,
             effects.LeaderChanged, effects.HoldLogStart, effects.TransferAnswered,
-            effects.LevelAnswered,
+            effects.LevelAnswered, effects.ProposeConfiguration, effects.ChangeAnswered,
         ):  # fmt: skip
             self._send[kind] = self.ingress.send
 
@@ -303,9 +303,10 @@ class Routes:
         for replicator in self._replicators.values():
             replicator.describe(encoded)
 
-    def _to_every_replicator(self, effect: effects.StopLeading) -> None:
-        for replicator in self._replicators.values():
-            replicator.send(effect)
+    def _stop_leading(self, effect: effects.StopLeading) -> None:
+        for peer, replicator in self._replicators.items():
+            if effect.peer in (NO_NODE, peer):
+                replicator.send(effect)
 
     def _answer_read(self, answer: effects.ReadIndexAnswered) -> None:
         """To the process that asked. On ingress' ring it follows every Committed it includes."""

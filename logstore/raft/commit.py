@@ -11,7 +11,14 @@ from __future__ import annotations
 from logstore.errors import ErrorCode
 from logstore.format.peer_messages import AppendPersisted
 from logstore.model import NO_NODE, Index, Lsn, Role
-from logstore.raft.effects import ApplyTrim, LevelAnswered, Log, SaveLevel, Visible
+from logstore.raft.effects import (
+    ApplyTrim,
+    ChangeAnswered,
+    LevelAnswered,
+    Log,
+    SaveLevel,
+    Visible,
+)
 from logstore.raft.state import Leading, State
 
 
@@ -62,6 +69,13 @@ def answer_raise(state: State, leading: Leading, code: ErrorCode, reason: str) -
     raising, leading.raising = leading.raising, None
     if raising is not None and raising.request_id is not None:
         state.emit(LevelAnswered(raising.request_id, code, state.level, reason))
+
+
+def answer_change(state: State, leading: Leading, code: ErrorCode, reason: str) -> None:
+    """The change that this leader had begun has ended, or is the next leader's matter."""
+    change, leading.change = leading.change, None
+    if change is not None and change.request_id is not None:
+        state.emit(ChangeAnswered(change.request_id, code, reason))
 
 
 def know_level(state: State, level: int) -> None:

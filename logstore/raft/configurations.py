@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from logstore.errors import InvariantViolated
 from logstore.format.configuration_body import Configuration
-from logstore.model import NO_INDEX, Index
+from logstore.model import NO_INDEX, Index, NodeId
 
 
 class Configurations:
@@ -43,6 +43,14 @@ class Configurations:
         if index <= self.newest_index:
             raise InvariantViolated(f"a CONFIG at entry {index} after that at {self.newest_index}")
         self._above.append((index, configuration))
+
+    def names_voter(self, node: NodeId) -> bool:
+        """Whether the newest committed configuration, or a later one, has `node` as a voter: only
+        such a replica campaigns (C9)."""
+        kept = (self._committed, *self._above)
+        return any(
+            member.number == node for _, each in kept for member in (*each.voters, *each.incoming)
+        )
 
     def truncate(self, first_index: Index) -> None:
         """Entries from `first_index` on are gone, and what they said is not in force any more."""

@@ -34,6 +34,7 @@ from logstore.raft import (
     following,
     gens,
     levels,
+    membership,
     read_index,
     replication,
     role,
@@ -41,9 +42,10 @@ from logstore.raft import (
     stall,
     transfer,
 )
-from logstore.raft.effects import Effect, Log
+from logstore.raft.effects import Effect
 from logstore.raft.events import (
     AppendReceived,
+    ChangeRequested,
     ConnectionLost,
     ControlReceived,
     DiskFullChanged,
@@ -110,6 +112,7 @@ class RaftCore:
         state = self._state
         _dispatch(state, event)
         transfer.conclude(state)
+        membership.advance(state)
         save = state.meta.save()
         if save is not None:
             state.out.append(save)
@@ -279,7 +282,7 @@ def _dispatch(state: State, event: Event) -> None:
             state.wall_ns = event.wall_ns
             _on_tick(state, event.now_ns)
         case Proposed():
-            replication.on_proposed(state, event)
+            membership.on_proposed(state, event)
         case AppendReceived():
             _on_append(state, event)
         case StreamAnswer():
@@ -304,9 +307,11 @@ def _dispatch(state: State, event: Event) -> None:
         case ConnectionLost():
             election.on_connection_lost(state, event.peer)
         case EntryRotted():
-            _on_rotted(state, event.index)
+            transfer.on_rotted(state, event.index)
         case LevelRequested():
             levels.on_requested(state, event)
+        case ChangeRequested():
+            membership.on_requested(state, event)
         case LogStartMoved():
             _on_log_start_moved(state, event.start)
         case InstallReceived():
@@ -455,20 +460,6 @@ def _on_disk_full(state: State, changed: DiskFullChanged) -> None:
         transfer.on_own_disk(state, state.leading)
 
 
-def _on_rotted(state: State, index: Index) -> None:
-    """A reader found a damaged entry. From now on it is a faulty entry: it caps what is claimed and
-    is no reason to truncate (Q1)."""
-    log = state.log
-    if not log.start.index < index <= log.last_index or index in state.faulty:
-        return
-    state.faulty.add(index)
-    state.emit(Log(f"node {state.config.node}: entry {index} is damaged on disk"))
-    if state.leading is not None:
-        if state.has_uncommitted_fault:
-            gens.close(state, "transfer")
-        transfer.begin_if_disk_is_unfit(state, state.leading)
-
-
 def _on_log_start_moved(state: State, whole: WholeLogStart) -> None:
     """Everything that begins at log start follows, unless the log is being dropped."""
     start = whole.position
@@ -484,8 +475,9 @@ def _on_log_start_moved(state: State, whole: WholeLogStart) -> None:
 
 
 def _is_credible(state: State, sender: NodeId, term: Term) -> bool:
-    """The sender is a configured peer, and elections can have reached the term (C1, FAULTS.R19)."""
-    if sender not in state.config.peers:
+    """The sender is another replica of the cluster, member or not as far as this one knows (C10),
+    and elections can have reached the term (C1, FAULTS.R19)."""
+    if sender == state.config.node:
         state.dropped += 1
         return False
     if term > state.term + TERM_JUMP_MAX:

@@ -19,8 +19,10 @@ from logstore.raft.events import Event
 
 NS_PER_MS = 1_000_000
 _LEFT_OUT = (
+    ("configuration", None),
     ("install", None),
     ("level", 0),
+    ("peer", 0),
     ("room_bytes", 0),
     ("waits_for_flush", False),
 )  # of messages that mostly have none

@@ -9,10 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from logstore.errors import ErrorCode
+from logstore.format.configuration_body import Configuration
 from logstore.format.entry import EntryHeader
 from logstore.format.level import FIRST_LEVEL
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
-from logstore.model import NO_INDEX, Index, Lsn, NodeId, Term
+from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Term
 from logstore.raft.log_view import WholeLogStart
 
 # --- to the writer, in order ---
@@ -122,9 +123,10 @@ class Describe(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=136):
 
 
 class StopLeading(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=137):
-    """To every replicator: send nothing more of `term`."""
+    """Send nothing more of `term`: to every replicator, or to that of `peer`, which has left."""
 
     term: Term
+    peer: NodeId = NO_NODE
 
 
 # --- to ingress ---
@@ -232,6 +234,24 @@ class LevelAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=
     reason: str
 
 
+class ProposeConfiguration(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=159):
+    """Offer a CONFIG entry with this content in the gen `gen` of `term`, once (C7). If the gen ends
+    before, forget it."""
+
+    term: Term
+    gen: int
+    configuration: Configuration
+
+
+class ChangeAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=129):
+    """How a ChangeRequested ended: OK once the last CONFIG of the change is committed, or an
+    error's code and the reason."""
+
+    request_id: int
+    code: ErrorCode
+    reason: str
+
+
 # --- to egress ---
 
 
@@ -272,7 +292,8 @@ WriterEffect = Persist | Truncate | InstallLog | ApplyTrim | MoveLogStart | Save
 ReplicatorEffect = Send | Lead | Rewind | Describe | StopLeading
 IngressEffect = (
     Answer | Admit | AdmissionClosed | Accepted | Committed | Flushed | TermEnded | LeaderChanged
-    | StreamAccepted | HoldLogStart | TransferAnswered | LevelAnswered
+    | StreamAccepted | HoldLogStart | TransferAnswered | LevelAnswered | ProposeConfiguration
+    | ChangeAnswered
 )  # fmt: skip
 EgressEffect = ReadIndexAnswered
 OwnEffect = Settle | Visible | Log

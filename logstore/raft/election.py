@@ -38,14 +38,21 @@ def on_connection_lost(state: State, peer: NodeId) -> None:
         return
     first_timeout_ns = campaign.term_entered_ns + state.config.election_timeout_ns
     campaign.given_up_ns = min(campaign.given_up_ns, max(state.now_ns, first_timeout_ns))
-    if state.faulty or state.is_disk_full:
+    if state.faulty or state.is_disk_full or not state.may_campaign:
         return
     campaign.quick_rounds = QUICK_ROUNDS
-    others = [voter for voter in state.config.voters if voter != peer]
     turn_ns = state.config.quick_round_ns
-    wait_ns = others.index(state.config.node) * turn_ns + turn_ns // 4
+    wait_ns = _turn_of(state, without=peer) * turn_ns + turn_ns // 4
     chance_ns = state.random.randrange(turn_ns // 4 + 1)
     _campaign_by(state, max(state.now_ns, campaign.given_up_ns) + wait_ns + chance_ns)
+
+
+def _turn_of(state: State, *, without: NodeId) -> int:
+    """This replica's place among the voters that are left, 0 the first one."""
+    voters = dict.fromkeys((*state.voters.voters, *state.voters.incoming))
+    return [voter for voter in (*voters, state.config.node) if voter != without].index(
+        state.config.node
+    )
 
 
 def _campaign_by(state: State, deadline_ns: int) -> None:
@@ -57,8 +64,8 @@ def _campaign_by(state: State, deadline_ns: int) -> None:
 
 def on_election_timeout(state: State) -> None:
     """No leader was heard: run a pre-vote, which changes no term. A replica whose log is being
-    dropped does not: its log ends below what a majority has."""
-    if state.installing is not None:
+    dropped does not: its log ends below what a majority has. Nor does one that is no voter (C9)."""
+    if state.installing is not None or not state.may_campaign:
         state.reset_election_timer()
         return
     campaign = state.campaign
@@ -82,7 +89,7 @@ def on_election_timeout(state: State) -> None:
         _campaign(state, is_transfer=False)
         return
     request = PreVoteRequest(Term(state.term + 1), state.log.last_index, state.log.last.term)
-    for peer in state.config.peers:
+    for peer in state.electors:
         state.send(peer, request)
 
 
@@ -143,7 +150,8 @@ def on_timeout_now(state: State, sender: NodeId, message: TimeoutNow) -> None:
     """The leader hands over: campaign without a pre-vote, and ask for votes in spite of stickiness
     (C2). A late message may find a log that is being dropped (G5a)."""
     is_meant = message.term == state.term and state.leader == sender
-    if is_meant and state.role == Role.FOLLOWER and state.installing is None:
+    is_able = state.role == Role.FOLLOWER and state.installing is None and state.may_campaign
+    if is_meant and is_able:
         _campaign(state, is_transfer=True)
 
 
@@ -171,7 +179,7 @@ def _ask_for_votes(state: State) -> None:
     request = VoteRequest(
         state.term, state.log.last_index, state.log.last.term, campaign.is_transfer
     )
-    for peer in state.config.peers:
+    for peer in state.electors:
         if peer not in campaign.granted:
             state.send(peer, request)
     if campaign.vote_wait_ns:

@@ -7,10 +7,13 @@ ring_end) of the payload ring.
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import msgspec
 
+from logstore.format.configuration_body import Configuration, Member
 from logstore.format.peer_messages import Append, BulkAnswer, ControlMessage, Install
-from logstore.model import Index, NodeId, Term
+from logstore.model import NO_NODE, Index, NodeId, Term
 from logstore.raft.log_view import WholeLogStart
 
 
@@ -37,6 +40,7 @@ class Proposed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=101):
     ring_end: int
     wall_ns: int
     waits_for_flush: bool = False
+    configuration: Configuration | None = None  # what the body of a CONFIG holds
 
 
 class AppendReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=102):
@@ -48,6 +52,7 @@ class AppendReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     append: Append
     ring_start: int
     ring_end: int
+    configuration: Configuration | None = None  # what the body of a CONFIG holds
 
 
 class ControlReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=103):
@@ -146,8 +151,31 @@ class ConnectionLost(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     peer: NodeId
 
 
+class ChangeKind(IntEnum):
+    """A change of the configuration that an operator asks for."""
+
+    FOUND = 1  # the first CONFIG, with the voters of the configuration file as `members`
+    ADD = 2  # the only one of `members`, as a learner
+    PROMOTE = 3  # the learner `node`
+    REMOVE = 4  # the member `node`
+    REPLACE = 5  # the voter `node` by the learner `by`
+
+
+class ChangeRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=117):
+    """An operator asks to change the configuration (C7, C11). `is_forced`: also where the new
+    voters do not answer, or one that stays is damaged."""
+
+    request_id: int
+    kind: ChangeKind
+    node: NodeId = NO_NODE
+    by: NodeId = NO_NODE
+    members: tuple[Member, ...] = ()
+    is_forced: bool = False
+
+
 Event = (
     Tick | Proposed | AppendReceived | ControlReceived | StreamAnswer | Persisted | MetaPersisted
     | TransferRequested | ReadIndexRequested | DiskFullChanged | IngressStalled | ReplicatorGone
     | EntryRotted | LevelRequested | LogStartMoved | InstallReceived | ConnectionLost
+    | ChangeRequested
 )  # fmt: skip

@@ -20,7 +20,7 @@ from logstore.format.peer_messages import (
     HeartbeatReply,
 )
 from logstore.limits import DEFERRED_EVENTS_MAX
-from logstore.model import NO_INDEX, NO_NODE, Index, NodeId, Role, Term
+from logstore.model import NO_INDEX, NO_NODE, EntryKind, Index, NodeId, Role, Term
 from logstore.raft import amnesia, commit, levels, space
 from logstore.raft.effects import InstallLog, MoveLogStart, Persist, StreamAccepted, Truncate
 from logstore.raft.events import AppendReceived, InstallReceived
@@ -314,8 +314,13 @@ def _take_entry(state: State, event: AppendReceived, prev: Position) -> None:
         raise InvariantViolated(f"{header} does not add up to {before}")
     if header.body_size != event.ring_end - event.ring_start:
         raise InvariantViolated(f"{header} came with {event.ring_end - event.ring_start} bytes")
+    if (header.kind == EntryKind.CONFIG) != (event.configuration is not None):
+        raise InvariantViolated(f"{header} came with {event.configuration}")
     row = Row.of(header)
     log.append(row)
+    if event.configuration is not None:
+        state.configurations.append(header.index, event.configuration)
+        state.count_voters()
     space.take(state, header.body_size)
     seq = state.persists.append(
         header.index, ring_start=event.ring_start, ring_end=event.ring_end, now_ns=state.now_ns

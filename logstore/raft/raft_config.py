@@ -22,10 +22,12 @@ class RaftConfig(msgspec.Struct, frozen=True):
     """
 
     node: NodeId
-    voters: tuple[NodeId, ...]
+    voters: tuple[NodeId, ...]  # the founders, which count until the log has a CONFIG (C5a)
+    has_joined: bool = False  # this replica is no founder: the log says what it is (L4)
     heartbeat_ns: int = 50_000_000
     election_timeout_ns: int = 500_000_000
     stream_mode: StreamMode = "streaming"
+    bulk_window_bytes: int = 8 << 20  # a learner that is so near the end has caught up (C8)
     limits_digest: int = 0  # of the limits that all replicas should have in common; 0: not reported
     rows_kept: int = ROWS_KEPT
     rows_dropped_at_once: int = ROWS_DROPPED_AT_ONCE
@@ -36,8 +38,12 @@ class RaftConfig(msgspec.Struct, frozen=True):
     )
 
     def __post_init__(self) -> None:
-        if self.node not in self.voters:
-            raise ConfigError(f"node {self.node} is none of the voters {self.voters}: add it")
+        if (self.node in self.voters) == self.has_joined:
+            raise ConfigError(
+                f"node {self.node} is one of the voters {self.voters}, it cannot have joined them"
+                if self.has_joined
+                else f"node {self.node} is none of the voters {self.voters}: add it"
+            )
         if len(set(self.voters)) != len(self.voters) or len(self.voters) > NODES_MAX:
             raise ConfigError(f"voters {self.voters}: at most {NODES_MAX}, each once")
         if min(self.voters) < 1:

@@ -47,7 +47,7 @@ def begin_leading(state: State) -> None:
     state.set_leader(config.node)
     progress = {
         peer: Progress(peer, NO_INDEX, log.origin, heard_ns=now_ns, advanced_ns=now_ns)
-        for peer in config.peers
+        for peer in state.members
     }
     noop_index = Index(log.last_index + 1)
     state.leading = leading = Leading(
@@ -59,7 +59,7 @@ def begin_leading(state: State) -> None:
         progressed_ns=now_ns,
     )
     for each in progress.values():
-        _begin_stream(state, each, noop_index)
+        begin_stream(state, each, noop_index)
     noop = append_empty_entry(state, EntryKind.NOOP)
     leading.is_log_new = _is_log_new(state, noop)
     send_heartbeats(state, leading)
@@ -72,13 +72,18 @@ def _is_log_new(state: State, noop: EntryHeader) -> bool:
     return is_whole and noop.cumulative_bytes == 0
 
 
-def on_proposed(state: State, event: Proposed) -> None:
-    """Accept the next prop of the open gen. Only here does it get its index and LSNs (S4)."""
-    if event.ring_end <= event.ring_start or (event.count > 0) != takes_lsns(event.kind):
+def on_proposed(state: State, event: Proposed) -> Index | None:
+    """Accept the next prop of the open gen; its index. Only here does it get that and LSNs (S4)."""
+    is_config = event.kind == EntryKind.CONFIG
+    if (
+        event.ring_end <= event.ring_start
+        or (event.count > 0) != takes_lsns(event.kind)
+        or is_config != (event.configuration is not None)
+    ):
         raise InvariantViolated(f"ingress offered a group that cannot be: {event}")
     if event.term != state.term or not gens.try_accept(state, event):
         state.settle(event.ring_start, event.ring_end)
-        return
+        return None
     header = append_entry(
         state,
         kind=event.kind,
@@ -100,6 +105,7 @@ def on_proposed(state: State, event: Proposed) -> None:
     )
     if event.waits_for_flush and state.leading is not None:
         leader_flush.wait_for(state, state.leading, header.index)
+    return header.index
 
 
 def append_empty_entry(state: State, kind: int) -> EntryHeader:
@@ -145,7 +151,7 @@ def append_entry(
     state.emit(Persist(seq, header, row.chain, ring_start, ring_end, state.commit))
     if state.leading is not None:
         stall.on_appended(state, state.leading)
-    if state.config.peers:
+    if state.peers:
         state.emit(Describe(state.term, header, ring_start, ring_end, seq, state.commit))
     return header
 
@@ -155,7 +161,9 @@ def on_stream_answer(state: State, sender: NodeId, boot: int, answer: BulkAnswer
     leading = state.leading
     if leading is None:
         return
-    progress = leading.progress[sender]
+    progress = leading.progress.get(sender)
+    if progress is None:
+        return  # no member, or none any more
     _on_peer_alive(state, progress, boot)
     match answer:
         case AppendPersisted(index=index):
@@ -198,7 +206,9 @@ def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: Heartbeat
     leading = state.leading
     if leading is None:
         return
-    progress = leading.progress[sender]
+    progress = leading.progress.get(sender)
+    if progress is None:
+        return
     _on_peer_alive(state, progress, boot)
     progress.has_replied = True
     if reply.round > progress.round_answered:
@@ -214,7 +224,7 @@ def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: Heartbeat
         progress.is_disk_full = reply.is_disk_full
         gens.open_if_allowed(state)  # with batches or without, as disks are full now
         if _needs_log_start(state, progress):
-            _begin_stream(state, progress, Index(progress.match + 1))
+            begin_stream(state, progress, Index(progress.match + 1))
     commit.know_level(state, reply.level)
     if boot == progress.boot:  # a late reply is of the version that ran before
         progress.newest_level = reply.newest_level or FIRST_LEVEL
@@ -228,7 +238,7 @@ def on_replicator_gone(state: State, peer: NodeId) -> None:
     leading = state.leading
     if leading is not None and peer in leading.progress:
         progress = leading.progress[peer]
-        _begin_stream(state, progress, Index(progress.match + 1))
+        begin_stream(state, progress, Index(progress.match + 1))
 
 
 def begin_streams_at_start(state: State, leading: Leading) -> None:
@@ -237,7 +247,7 @@ def begin_streams_at_start(state: State, leading: Leading) -> None:
     is sent log start."""
     for progress in leading.progress.values():
         if progress.match < state.log.start.index or progress.is_disk_full:
-            _begin_stream(state, progress, Index(progress.match + 1))
+            begin_stream(state, progress, Index(progress.match + 1))
 
 
 def commit_by_counting(state: State) -> None:
@@ -314,10 +324,10 @@ def _on_peer_alive(state: State, progress: Progress, boot: int) -> None:
     progress.heard_ns = state.now_ns
     if progress.has_restarted(boot):
         progress.newest_level = None
-        _begin_stream(state, progress, Index(progress.match + 1))
+        begin_stream(state, progress, Index(progress.match + 1))
 
 
-def _begin_stream(
+def begin_stream(
     state: State, progress: Progress, next_index: Index, install: WholeLogStart | None = None
 ) -> None:
     """Begin at `next_index`, or at the first entry that is left; with the log start, if the peer
@@ -401,7 +411,7 @@ def _install_log_start(state: State, progress: Progress, reject: AppendReject) -
     )
     if install is not None:
         progress.catches_up_to = log.last_index
-        _begin_stream(state, progress, Index(log.start.index + 1), install)
+        begin_stream(state, progress, Index(log.start.index + 1), install)
         if state.leading is not None:
             _hold_log_start(state, state.leading)
 

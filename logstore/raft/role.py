@@ -65,4 +65,5 @@ def _end_leadership(state: State, leading: Leading, why: str) -> None:
         else:
             state.handed_over = transfer  # the next leader decides whether it worked
     commit.answer_raise(state, leading, ErrorCode.OUTCOME_UNKNOWN, why)
+    commit.answer_change(state, leading, ErrorCode.OUTCOME_UNKNOWN, why)
     state.leading = None

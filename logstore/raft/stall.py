@@ -50,7 +50,7 @@ def give_up_if_stalled(state: State, leading: Leading) -> bool:
         return False
     if transfer.stalled_since_ns(state) is not None:
         return False
-    if not state.config.peers or state.commit >= state.log.last_index:
+    if not leading.progress or state.commit >= state.log.last_index:
         return False
     doublings = min(state.stalls, STALL_DOUBLINGS_MAX)
     patience_ns = (STALL_ELECTION_TIMEOUTS << doublings) * state.config.election_timeout_ns

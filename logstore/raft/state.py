@@ -10,11 +10,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
+from logstore.format.configuration_body import Configuration
 from logstore.format.level import FIRST_LEVEL
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
 from logstore.limits import LOG_AGAIN_NS
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
-from logstore.raft.configuration import by_number, founders
+from logstore.raft.configuration import by_number, counted, founders, members
 from logstore.raft.configurations import Configurations
 from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, SaveLevel, Send, Settle
 from logstore.raft.events import AppendReceived
@@ -71,6 +72,17 @@ class Raise:
 
 
 @dataclass(slots=True)
+class Change:
+    """The next CONFIG. `request_id` None: it ends a change that another leader began. `index`: of
+    its entry; NO_INDEX: it is not appended yet."""
+
+    request_id: int | None
+    configuration: Configuration
+    index: Index = NO_INDEX
+    offered_gen: int = 0  # in which it was offered to ingress last
+
+
+@dataclass(slots=True)
 class Read:
     """One ReadIndex request; `needed_round` None: no quorum round has begun for it."""
 
@@ -95,6 +107,8 @@ class Leading:
     reads: deque[Read] = field(default_factory=deque)
     transfer: Transfer | None = None
     raising: Raise | None = None
+    change: Change | None = None
+    leaving: dict[NodeId, int] = field(default_factory=dict)  # until when they get the log, in ns
     is_log_new: bool = False  # it had no payloads or sessions, and is still to be raised (S11)
     held: Index | None = None  # what ingress was last told not to trim beyond (G7)
     flush_awaited: Index = NO_INDEX  # the last entry whose flush ingress waits for (E10)
@@ -162,10 +176,10 @@ class State:
 
     __slots__ = (
         "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "configurations", "deferred",
-        "dropped", "faulty", "following", "gen", "handed_over", "installing", "is_disk_full",
-        "lead_count", "leader", "leading", "level", "log", "lost", "meta", "now_ns", "out",
-        "persists", "random", "role", "room", "shown", "stalls", "started", "verified", "voters",
-        "wall_ns",
+        "dropped", "electors", "faulty", "following", "gen", "handed_over", "installing",
+        "is_disk_full", "lead_count", "leader", "leading", "level", "log", "lost", "members",
+        "meta", "now_ns", "out", "persists", "random", "role", "room", "shown", "stalls",
+        "started", "verified", "voters", "wall_ns",
     )  # fmt: skip
 
     def __init__(
@@ -267,8 +281,17 @@ class State:
             self.out.append(Log(text))
 
     def count_voters(self) -> None:
-        """Count the voters of the configuration in force (C5), as peers are heard: by number."""
-        self.voters = by_number(self.configurations.in_force)
+        """Follow the configuration in force (C5): its voters are counted, `electors` are asked for
+        their votes, `members` get the log. By number, as peers are heard."""
+        in_force, node = self.configurations.in_force, self.config.node
+        self.voters = by_number(in_force)
+        self.electors = tuple(each.number for each in counted(in_force) if each.number != node)
+        self.members = tuple(each.number for each in members(in_force) if each.number != node)
+
+    @property
+    def may_campaign(self) -> bool:
+        """Whether this replica is a voter, as far as it may know (C8, C9)."""
+        return self.configurations.names_voter(self.config.node)
 
     def set_leader(self, leader: NodeId) -> None:
         if leader != self.leader:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from logstore.format.peer_messages import TimeoutNow
 from logstore.limits import TRANSFER_LAG_MAX
-from logstore.model import NO_INDEX, NO_NODE
+from logstore.model import NO_INDEX, NO_NODE, Index, NodeId
 from logstore.raft import gens, role
 from logstore.raft.effects import Log
 from logstore.raft.events import TransferRequested
@@ -26,12 +26,12 @@ def on_requested(state: State, event: TransferRequested) -> None:
         _refuse(state, event, "a transfer is under way")
     elif target == state.config.node:
         role.answer_transfer(state, event.request_id, is_done=True, reason="leads already")
-    elif target != NO_NODE and target not in leading.progress:
+    elif target != NO_NODE and target not in _voters(state):
         _refuse(state, event, f"node {target} is no voter of this cluster")
     else:
         fit = [
             progress
-            for progress in leading.progress.values()
+            for progress in _candidates(state, leading)
             if target in (NO_NODE, progress.peer) and _is_fit(state, progress)
         ]
         if fit:
@@ -39,7 +39,7 @@ def on_requested(state: State, event: TransferRequested) -> None:
         else:
             unfit = (
                 _why_unfit(state, progress)
-                for progress in leading.progress.values()
+                for progress in _candidates(state, leading)
                 if target in (NO_NODE, progress.peer)
             )
             _refuse(state, event, "; ".join(unfit) or "there is no other voter")
@@ -59,7 +59,7 @@ def begin_if_disk_is_unfit(state: State, leading: Leading) -> None:
     a working disk."""
     if leading.transfer is not None or state.now_ns < leading.next_handover_ns:
         return
-    fit = [progress for progress in leading.progress.values() if _is_fit(state, progress)]
+    fit = [progress for progress in _candidates(state, leading) if _is_fit(state, progress)]
     since_ns = stalled_since_ns(state)
     if since_ns is not None:
         fit = [progress for progress in fit if progress.advanced_ns > since_ns]
@@ -77,11 +77,25 @@ def begin_if_disk_is_unfit(state: State, leading: Leading) -> None:
         _begin(state, leading, _best(fit), None)
 
 
+def on_rotted(state: State, index: Index) -> None:
+    """A reader found a damaged entry. From now on it is a faulty entry: it caps what is claimed and
+    is no reason to truncate (Q1)."""
+    log = state.log
+    if not log.start.index < index <= log.last_index or index in state.faulty:
+        return
+    state.faulty.add(index)
+    state.emit(Log(f"node {state.config.node}: entry {index} is damaged on disk"))
+    if state.leading is not None:
+        if state.has_uncommitted_fault:
+            gens.close(state, "transfer")
+        begin_if_disk_is_unfit(state, state.leading)
+
+
 def begin_to_caught_up(state: State, leading: Leading) -> bool:
     """Hand over to a voter that has this whole log, if there is one (V6)."""
     fit = [
         progress
-        for progress in leading.progress.values()
+        for progress in _candidates(state, leading)
         if progress.match == state.log.last_index and _is_fit(state, progress)
     ]
     if fit:
@@ -136,6 +150,16 @@ def _begin(state: State, leading: Leading, target: Progress, request_id: int | N
     leading.transfer = Transfer(target.peer, request_id, deadline_ns)
     gens.close(state, "transfer")
     advance(state, leading)
+
+
+def _voters(state: State) -> tuple[NodeId, ...]:
+    """Those that may lead from now on: while voters change, the new ones."""
+    return state.voters.incoming or state.voters.voters
+
+
+def _candidates(state: State, leading: Leading) -> list[Progress]:
+    voters = _voters(state)
+    return [progress for progress in leading.progress.values() if progress.peer in voters]
 
 
 def _is_fit(state: State, progress: Progress) -> bool:

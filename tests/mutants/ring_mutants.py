@@ -18,8 +18,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "refused-proposal-keeps-its-range",
         "SAFETY M4, E3",
         f"{REPLICATION}:on_proposed",
-        "        state.settle(event.ring_start, event.ring_end)\n        return\n",
-        "        return\n",
+        "        state.settle(event.ring_start, event.ring_end)\n        return None\n",
+        "        return None\n",
         "the ring bytes of a proposal of a closed gen are never given back",
     ),
     mutant(

@@ -25,7 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "stream-ids-used-again",
         "SAFETY W1",
-        f"{REPLICATION}:_begin_stream",
+        f"{REPLICATION}:begin_stream",
         "    state.lead_count += 1\n",
         "    state.lead_count = max(1, state.lead_count)\n",
         "a new stream of a term has the id of the one before",

@@ -457,7 +457,7 @@ def test_a_log_start_that_cannot_be_is_dropped() -> None:
     node = follower(TERMS[:2])
     header = replace(ROWS[4].header, term=Term(9))
     assert not node.hear_install(2, replace(ROWS[4], header=header), term=4)
-    assert not node.hear_install(9, ROWS[4], term=4)
+    assert not node.hear_install(node.node, ROWS[4], term=4)
     header = replace(ROWS[4].header, first_lsn=Lsn(0), count=0)  # META refuses it
     assert not node.hear_install(2, replace(ROWS[4], header=header), term=4)
     assert node.core.dropped == 3

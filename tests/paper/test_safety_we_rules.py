@@ -375,9 +375,26 @@ def test_every_range_of_a_leader_is_settled_when_its_flush_is_answered() -> None
     assert node.core.role == Role.FOLLOWER
 
 
-def test_messages_of_strangers_are_dropped_and_settled() -> None:
+def test_messages_under_this_replicas_own_number_are_dropped_and_settled() -> None:
     node = OneNode()
-    assert [type(each) for each in node.hear_append(9, rows_of([1])[0], term=1)] == [Settle]
-    assert not node.hear_heartbeat(9, term=4)
-    assert not of_type(node.hear_answer(9, AppendAccepted(Term(0), 1, Index(0))), Answer)
+    assert [type(each) for each in node.hear_append(1, rows_of([1])[0], term=1)] == [Settle]
+    assert not node.hear_heartbeat(1, term=4)
+    assert not of_type(node.hear_answer(1, AppendAccepted(Term(0), 1, Index(0))), Answer)
     assert (node.core.term, node.core.dropped) == (0, 3)
+
+
+def test_a_leader_that_is_no_member_as_far_as_this_replica_knows_is_followed() -> None:
+    """This replica may be the one that is behind."""
+    node = OneNode()
+    node.hear_heartbeat(9, term=4)
+    assert (node.core.term, node.core.leader, node.core.dropped) == (4, 9, 0)
+
+
+def test_answers_of_a_replica_that_is_no_member_count_for_nothing() -> None:
+    node = OneNode(voters=(1, 2, 3))
+    node.lead()
+    node.flush()
+    node.hear_match(9, 1)
+    node.hear_reply(9, 1)
+    assert node.core.commit == 0
+    assert set(node.core.match) == {2, 3}

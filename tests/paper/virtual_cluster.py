@@ -12,9 +12,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from logstore.format.level import FIRST_LEVEL, TRIM_LEVEL
+from logstore.format.configuration_body import Configuration
+from logstore.format.entry import EntryHeader
+from logstore.format.level import CONFIG_LEVEL, FIRST_LEVEL, NEWEST_LEVEL, TRIM_LEVEL
 from logstore.format.peer_messages import Append, BulkAnswer, Install, VoteReply
-from logstore.model import NodeId, Role
+from logstore.model import EntryKind, NodeId, Role
+from logstore.raft.core import RaftCore
 from logstore.raft.events import (
     AppendReceived,
     ControlReceived,
@@ -25,7 +28,6 @@ from logstore.raft.events import (
     StreamAnswer,
     TransferRequested,
 )
-from logstore.raft.quorum import majority
 from logstore.raft.raft_config import RaftConfig
 from logstore.raft.stream import FollowerStream
 from tests.paper.virtual_node import MS, VirtualNode
@@ -57,24 +59,43 @@ class VirtualCluster:
         *,
         mode: str = "streaming",
         trims: Callable[[VirtualCluster, VirtualNode], int] = no_trims,
+        joiners: int = 0,
     ) -> None:
+        """`joiners`: further replicas, with the highest numbers, that are no founders."""
         self.reads = 0
         self.trims = trims
         self.random = Random(seed)
         voters = tuple(NodeId(node) for node in range(1, nodes + 1))
         level = FIRST_LEVEL if trims is no_trims else TRIM_LEVEL
-        configs = (
-            RaftConfig(node=node, voters=voters, stream_mode=mode, new_log_level=level)
-            for node in voters
-        )
-        self.nodes = {each.node: VirtualNode(each.node, each, self.random) for each in configs}
+        newest = max(level, NEWEST_LEVEL)
+        if joiners:
+            level = newest = CONFIG_LEVEL
+        everybody = tuple(NodeId(node) for node in range(1, nodes + joiners + 1))
+        self.contents: dict[int, Configuration] = {}
+        self.nodes = {
+            node: VirtualNode(
+                node,
+                RaftConfig(
+                    node=node,
+                    voters=voters,
+                    has_joined=node not in voters,
+                    stream_mode=mode,
+                    newest_level=newest,
+                    new_log_level=level,
+                ),
+                self.random,
+                others=[each for each in everybody if each != node],
+                contents=self.contents,
+            )
+            for node in everybody
+        }
         self.now_ns = 1_000 * MS
         self.wire: list[tuple[NodeId, NodeId, int, Any]] = []
         self.cut: set[tuple[NodeId, NodeId]] = set()
         self.leaders: dict[int, NodeId] = {}
         self.votes: dict[tuple[NodeId, int], NodeId] = {}
         self.committed: dict[int, int] = {}
-        self.commits: dict[NodeId, int] = dict.fromkeys(voters, 0)
+        self.commits: dict[NodeId, int] = dict.fromkeys(everybody, 0)
         self.loss = self.random.choice([0.0, 0.02, 0.1])
         self.turmoil = self.random.choice([0.002, 0.01, 0.03])
         self.tick_all()
@@ -145,9 +166,9 @@ class VirtualCluster:
                 self.feed(node, DiskFullChanged(node.is_disk_full, *room))
 
     def restart_replicator(self, node: VirtualNode) -> None:
-        if not node.config.peers:
+        if not node.others:
             return
-        peer = self.random.choice(node.config.peers)
+        peer = self.random.choice(node.others)
         node.lanes[peer].clear()
         node.streams[peer] = FollowerStream(
             peer,
@@ -175,7 +196,7 @@ class VirtualCluster:
             self.feed(node, node.trim_event())
 
     def move_replicators(self, node: VirtualNode) -> None:
-        for peer in node.config.peers:
+        for peer in node.others:
             node.run_lane(peer)
             for _ in range(2):
                 sent = node.next_append(peer, self.now_ns)
@@ -214,7 +235,8 @@ class VirtualCluster:
             if node.dead_stream == (message.term, message.stream):
                 return  # ingress drops what raft has declared dead (W1)
             start, end = node.reserve(message.header.body_size)
-            self.feed(node, AppendReceived(sender, boot, message, start, end))
+            content = self.content_of(message.header)
+            self.feed(node, AppendReceived(sender, boot, message, start, end, content))
         elif isinstance(message, Install):
             if node.dead_stream != (message.term, message.stream):
                 self.feed(node, InstallReceived(sender, boot, message))
@@ -223,6 +245,10 @@ class VirtualCluster:
                 self.feed(node, StreamAnswer(sender, boot, fact))
         else:
             self.feed(node, ControlReceived(sender, boot, message))
+
+    def content_of(self, header: EntryHeader) -> Configuration | None:
+        is_config = header.kind == EntryKind.CONFIG
+        return self.contents[header.body_crc] if is_config else None
 
     def feed(self, node: VirtualNode, event: Any) -> None:
         if event is not None:
@@ -251,18 +277,19 @@ class VirtualCluster:
         self.commits[node.node] = core.commit
         while node.acknowledged:
             _, index = node.acknowledged.pop()
-            self.check_on_majority(index)
+            self.check_on_majority(index, core)
 
-    def check_on_majority(self, index: int) -> None:
+    def check_on_majority(self, index: int, leader: RaftCore) -> None:
         """I10: what is acknowledged is on a majority of the disks, whatever the counters say."""
         chain = self.committed[index]
-        holders = [
-            each
+        holders = {
+            each.node
             for each in self.nodes.values()
             if each.durable_start.position.index >= index
             or (len(each.durable_rows) >= index and each.durable_rows[index - 1].chain == chain)
-        ]
-        assert len(holders) >= majority(len(self.nodes)), f"entry {index} is on {len(holders)}"
+        }
+        voters = leader._state.voters
+        assert voters.is_majority(holders), f"entry {index} is on {holders} of {voters}"
 
     def durably_committed(self, node: VirtualNode) -> int:
         """How many committed entries the node has on its disk, from the first one on."""

@@ -8,12 +8,14 @@ ordered and not yet flushed. Every ring range handed to the core must be settled
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
 from msgspec.structs import replace
 
 from logstore.errors import CorruptData
+from logstore.format.configuration_body import Configuration
 from logstore.format.entry import EntryHeader, Row, chain_start
 from logstore.format.level import FIRST_LEVEL, level_of
 from logstore.format.peer_messages import Append, Install
@@ -25,12 +27,14 @@ from logstore.raft.effects import (
     Admit,
     Answer,
     ApplyTrim,
+    ChangeAnswered,
     Committed,
     Describe,
     InstallLog,
     Lead,
     MoveLogStart,
     Persist,
+    ProposeConfiguration,
     Rewind,
     SaveMeta,
     Send,
@@ -116,9 +120,20 @@ class Files:
 class VirtualNode:
     """What survives a crash is `durable_rows`, `durable_meta` and `boot`; all else is made anew."""
 
-    def __init__(self, node: NodeId, config: RaftConfig, random: Random) -> None:
+    def __init__(
+        self,
+        node: NodeId,
+        config: RaftConfig,
+        random: Random,
+        *,
+        others: Sequence[NodeId],
+        contents: Mapping[int, Configuration],
+    ) -> None:
+        """`others`: to which it has replicators. `contents`: of CONFIG entries, by `body_crc`."""
         self.node = node
         self.config = config
+        self.others = tuple(others)
+        self.contents = contents
         self.random = random
         self.boot = 0
         self.durable_rows: list[Row] = []
@@ -147,6 +162,10 @@ class VirtualNode:
             self.durable_rows, term=term, vote=vote, commit_floor=self.durable_floor,
             start=self.durable_start.position, start_bytes=self.durable_start.cumulative_bytes,
             start_timestamp_ns=self.durable_start.timestamp_ns, level=self.durable_start.level,
+            configurations=tuple(
+                (row.header.index, self.contents[row.header.body_crc])
+                for row in self.durable_rows if row.header.kind == EntryKind.CONFIG
+            ),
         )  # fmt: skip
         self.core = RaftCore(self.config, state, self.files, Random(self.random.random()))
         self.streams = {
@@ -157,9 +176,9 @@ class VirtualNode:
                 window_entries=8,
                 resend_timeout_ns=300 * MS,
             )
-            for peer in self.config.peers
+            for peer in self.others
         }
-        self.lanes: dict[NodeId, deque[Any]] = {peer: deque() for peer in self.config.peers}
+        self.lanes: dict[NodeId, deque[Any]] = {peer: deque() for peer in self.others}
         self.unoffered: dict[NodeId, Describe] = {}
         self.to_write: deque[Any] = deque()
         self.to_flush: deque[Any] = deque()
@@ -178,6 +197,7 @@ class VirtualNode:
         self.visible = (-1, -1)
         self.accepted: dict[int, tuple[Term, Index]] = {}
         self.dead_stream: tuple[Term, int] | None = None
+        self.changes_answered: dict[int, ChangeAnswered] = {}
 
     def crash(self) -> None:
         """Some prefix of what was ordered reaches the disk, then everything volatile is gone."""
@@ -281,6 +301,16 @@ class VirtualNode:
         self.proposals.append(Proposed(*gen, EntryKind.TRIM, 0, target, start, end, 0))
         self.prop += 1
 
+    def _propose_configuration(self, effect: ProposeConfiguration) -> None:
+        """Ingress writes the body; its `body_crc` is the key of what it holds."""
+        wanted = effect.configuration
+        key = next(each for each, content in self.contents.items() if content == wanted)
+        start, end = self.reserve(64)
+        gen = (effect.term, effect.gen, self.prop)
+        proposed = Proposed(*gen, EntryKind.CONFIG, 0, key, start, end, 0, configuration=wanted)
+        self.proposals.append(proposed)
+        self.prop += 1
+
     def propose(self, wall_ns: int) -> None:
         """Ingress offers one group in the gen it believes open; it may learn late that it
         closed."""
@@ -314,8 +344,9 @@ class VirtualNode:
                 case Lead() | Rewind():
                     self.lanes[effect.peer].append(effect)
                 case StopLeading():
-                    for lane in self.lanes.values():
-                        lane.append(effect)
+                    for peer, lane in self.lanes.items():
+                        if effect.peer in (NO_NODE, peer):
+                            lane.append(effect)
                 case Describe():
                     self._describe(effect)
                 case _:
@@ -336,7 +367,7 @@ class VirtualNode:
             case Settle():
                 assert self.unsettled.pop(effect.ring_start) == effect.ring_end, effect
             case Admit():
-                assert self.core.role == Role.LEADER
+                assert self.core.role == Role.LEADER or self.core.open_gen is None
                 self.gen, self.prop, self.admitted_term = effect.gen, 0, effect.term
                 self.is_admitting, self.takes_batches = True, effect.takes_batches
             case AdmissionClosed():
@@ -354,6 +385,11 @@ class VirtualNode:
                 assert (effect.lsn, effect.index) > self.visible
                 assert effect.lsn >= self.visible[0]
                 self.visible = (effect.lsn, effect.index)
+            case ProposeConfiguration():
+                assert effect.gen == self.gen
+                self._propose_configuration(effect)
+            case ChangeAnswered():
+                self.changes_answered[effect.request_id] = effect
             case StreamAccepted():
                 self.dead_stream = (effect.term, effect.stream) if effect.is_dead else None
 

@@ -1,0 +1,261 @@
+"""Changes of the configuration: what a leader does from the request of an operator until the last
+CONFIG of the change is committed, and when a replica that left gets the log no more (SAFETY C7-C9,
+C11, C13).
+
+Owns which CONFIG comes next and when. `configuration` says what may follow what; ingress writes the
+body and proposes it, as every entry with one. Invariants: one change at a time, only after an entry
+of this term is committed; a joint configuration that is committed is followed by the one that it
+leads to, by whichever leader finds it.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from logstore.errors import ErrorCode, InvalidRequest, InvariantViolated
+from logstore.format.configuration_body import Configuration, Member, encode_configuration
+from logstore.format.level import CONFIG_LEVEL
+from logstore.model import NO_INDEX, Index, NodeId
+from logstore.raft import commit, configuration, replication, role, transfer
+from logstore.raft.configuration import Refusal, Refused, by_number, is_joint
+from logstore.raft.effects import ChangeAnswered, Log, ProposeConfiguration, StopLeading
+from logstore.raft.events import ChangeKind, ChangeRequested, Proposed
+from logstore.raft.progress import Progress
+from logstore.raft.quorum import VoterSets
+from logstore.raft.state import Change, Leading, State
+
+
+def on_requested(state: State, event: ChangeRequested) -> None:
+    """Begin the change, or answer why not."""
+    leading = state.leading
+    if leading is None:
+        _answer(state, event, ErrorCode.NOT_LEADER, "this replica does not lead")
+        return
+    if state.level < CONFIG_LEVEL:
+        text = f"changes of the members need format level {CONFIG_LEVEL}: run `logstore upgrade`"
+        _answer(state, event, ErrorCode.LEVEL_REFUSED, text)
+        return
+    if reason := _why_busy(state, leading):
+        _answer(state, event, ErrorCode.NOT_READY, reason)
+        return
+    wanted = _wanted(state.configurations.in_force, event)
+    if isinstance(wanted, Refused):
+        _answer(state, event, ErrorCode.INVALID_REQUEST, wanted.text)
+    elif reason := _why_not_now(state, leading, wanted, is_forced=event.is_forced):
+        _answer(state, event, ErrorCode.NOT_READY, reason)
+    else:
+        leading.change = Change(event.request_id, wanted)
+
+
+def on_proposed(state: State, event: Proposed) -> None:
+    """A group of ingress, perhaps the CONFIG that it was offered."""
+    index = replication.on_proposed(state, event)
+    if index is not None and event.configuration is not None:
+        _on_appended(state, index, event.configuration)
+
+
+def _on_appended(state: State, index: Index, appended: Configuration) -> None:
+    """The CONFIG that this leader wanted is in its log, and in force (C5).
+
+    Raises:
+      InvariantViolated: it wanted another one, or none.
+    """
+    leading = state.leading
+    change = None if leading is None else leading.change
+    if leading is None or change is None or change.index or change.configuration != appended:
+        raise InvariantViolated(f"CONFIG {appended} was appended, and not wanted")
+    change.index = index
+    state.configurations.append(index, appended)
+    state.count_voters()
+    now_ns = state.now_ns
+    for peer in state.members:
+        if peer not in leading.progress:
+            progress = Progress(
+                peer, NO_INDEX, state.log.origin, heard_ns=now_ns, advanced_ns=now_ns
+            )
+            leading.progress[peer] = progress
+            replication.begin_stream(state, progress, index)
+
+
+def advance(state: State) -> None:
+    """Go on with the change that is under way, if there is one. Called after every event: hot."""
+    leading = state.leading
+    if leading is None or (leading.change is None and not state.configurations.in_force.id):
+        return
+    if leading.change is not None and not leading.change.index:
+        _offer(state, leading.change)
+    elif state.configurations.newest_index <= state.commit and state.commit >= leading.noop_index:
+        _on_committed(state, leading, state.configurations.in_force)
+
+
+def _on_committed(state: State, leading: Leading, in_force: Configuration) -> None:
+    """The newest CONFIG is committed."""
+    change = leading.change
+    if is_joint(in_force):
+        following = configuration.finish(in_force)
+        if isinstance(following, Refused):
+            raise InvariantViolated(f"{in_force} leads nowhere: {following.text}")
+        leading.change = Change(None if change is None else change.request_id, following)
+        _offer(state, leading.change)
+        return
+    if change is not None:
+        text = f"node {state.config.node}: the members are those of configuration {in_force.id}"
+        state.emit(Log(text))
+        commit.answer_change(state, leading, ErrorCode.OK, "")
+    _release_leaving(state, leading)
+    if state.config.node not in state.voters.voters and leading.transfer is None:
+        if not transfer.begin_to_caught_up(state, leading):
+            role.step_down(state, leading, "it is no voter any more")
+
+
+def _offer(state: State, change: Change) -> None:
+    """Offer the CONFIG once in each gen, until one takes it."""
+    gen = state.gen
+    if gen.is_open and gen.number != change.offered_gen:
+        change.offered_gen = gen.number
+        state.emit(ProposeConfiguration(state.term, gen.number, change.configuration))
+
+
+def _release_leaving(state: State, leading: Leading) -> None:
+    """A replica that left gets the log until it has the CONFIG that says so, and knows that it is
+    committed, but no longer than for an election timeout (C9)."""
+    progress = leading.progress
+    if len(progress) == len(state.members):
+        return
+    last = state.configurations.newest_index
+    for peer in [peer for peer in progress if peer not in state.members]:
+        until_ns = leading.leaving.setdefault(peer, state.now_ns + state.config.election_timeout_ns)
+        each = progress[peer]
+        if state.now_ns >= until_ns or min(each.match, each.commit_sent) >= last:
+            del progress[peer], leading.leaving[peer]
+            state.emit(StopLeading(state.term, peer))
+
+
+# --- what a change must be ---
+
+
+def _wanted(in_force: Configuration, event: ChangeRequested) -> Configuration | Refused:
+    """The configuration that the request leads to, directly or by a joint one."""
+    wanted = _changed(in_force, event)
+    if isinstance(wanted, Configuration):
+        try:
+            encode_configuration(wanted)
+        except InvalidRequest as error:
+            return Refused(Refusal.NO_MEMBER, str(error))
+    return wanted
+
+
+def _changed(in_force: Configuration, event: ChangeRequested) -> Configuration | Refused:
+    kind = event.kind
+    if kind is ChangeKind.FOUND:
+        return _founded(in_force, event.members)
+    if not in_force.id:
+        return Refused(Refusal.NO_MEMBER, "the log has no configuration yet: try again")
+    if kind is ChangeKind.ADD:
+        return configuration.add_learner(in_force, event.members[0])
+    if kind is ChangeKind.PROMOTE:
+        learner = _of_number(in_force.learners, event.node)
+        return _none(event.node) if learner is None else configuration.promote(in_force, learner)
+    if kind is ChangeKind.REMOVE:
+        found = _of_number((*in_force.learners, *in_force.voters), event.node)
+        return _none(event.node) if found is None else configuration.remove(in_force, found)
+    if kind is ChangeKind.REPLACE:
+        voter = _of_number(in_force.voters, event.node)
+        learner = _of_number(in_force.learners, event.by)
+        if voter is None or learner is None:
+            return _none(event.node if voter is None else event.by)
+        return configuration.replace(in_force, voter, learner)
+    assert_never(kind)
+
+
+def _founded(in_force: Configuration, members: tuple[Member, ...]) -> Configuration | Refused:
+    """The first CONFIG has the voters that were counted without one (C5a)."""
+    if in_force.id:
+        return Refused(Refusal.CHANGE_UNDER_WAY, "the log has a configuration already")
+    numbers = [member.number for member in in_force.voters]
+    if [member.number for member in members] != numbers:
+        return Refused(Refusal.NO_MEMBER, f"the voters are nodes {numbers}, in this order")
+    return Configuration(1, members)
+
+
+def _of_number(among: tuple[Member, ...], number: NodeId) -> Member | None:
+    return next((member for member in among if member.number == number), None)
+
+
+def _none(number: NodeId) -> Refused:
+    return Refused(
+        Refusal.NO_MEMBER, f"node {number} is no such member of this cluster: see `logstore status`"
+    )
+
+
+# --- when it may be ---
+
+
+def _why_busy(state: State, leading: Leading) -> str:
+    """Why no change can begin at this moment, whatever it is; empty: one can."""
+    if state.commit < leading.noop_index:
+        return "this leader is not ready yet"
+    if leading.change is not None:  # also one that it found in its log
+        return "another change of the members is under way: wait until it is done"
+    if leading.transfer is not None:
+        return "leadership is being handed over: ask the next leader"
+    return ""
+
+
+def _why_not_now(state: State, leading: Leading, wanted: Configuration, *, is_forced: bool) -> str:
+    """Why this change must wait; empty: it need not."""
+    sets = by_number(wanted)
+    joining = [node for node in sets.incoming if node not in sets.voters]
+    behind = "; ".join(filter(None, (_why_behind(state, leading, node) for node in joining)))
+    if behind or is_forced:
+        return behind
+    return _who_is_silent(state, leading, sets) or _who_is_damaged(state, leading, sets)
+
+
+def _why_behind(state: State, leading: Leading, node: NodeId) -> str:
+    """Why a learner has not caught up (C8); empty: it has."""
+    progress = leading.progress.get(node)
+    since_ns = state.now_ns - state.config.election_timeout_ns
+    if progress is None or not progress.has_replied or not progress.was_heard_since(since_ns):
+        return f"node {node} has not answered within an election timeout"
+    log = state.log
+    if progress.match == log.last_index:
+        return ""
+    size_bytes = log.bytes_in_memory(progress.match) if progress.match else None
+    if size_bytes is None:
+        return f"node {node} has not caught up: it lacks {log.last_index - progress.match} entries"
+    last_bytes = log.bytes_in_memory(log.last_index) or size_bytes
+    behind_bytes = last_bytes - size_bytes
+    if behind_bytes > state.config.bulk_window_bytes or progress.advanced_ns < since_ns:
+        return f"node {node} has not caught up: it is {behind_bytes} bytes behind"
+    return ""
+
+
+def _who_is_silent(state: State, leading: Leading, sets: VoterSets[NodeId]) -> str:
+    """Who of the new voters has not answered, if a majority of them has not (C11)."""
+    since_ns = state.now_ns - state.config.election_timeout_ns
+    heard = {
+        peer
+        for peer, each in leading.progress.items()
+        if each.has_replied and each.was_heard_since(since_ns)
+    } | {state.config.node}
+    if not sets.incoming or VoterSets(sets.incoming).is_majority(heard):
+        return ""
+    silent = [node for node in sets.incoming if node not in heard]
+    return f"no majority of the new voters answers, nodes {silent} do not: see to them, or force it"
+
+
+def _who_is_damaged(state: State, leading: Leading, sets: VoterSets[NodeId]) -> str:
+    """Who of the voters that stay has damaged entries, of which one that leaves may hold the only
+    whole copy (C13)."""
+    stay = [node for node in sets.incoming if node in sets.voters]
+    damaged = [node for node in stay if (each := leading.progress.get(node)) and each.faulty_first]
+    if state.faulty and state.config.node in stay:
+        damaged.append(state.config.node)
+    if not damaged:
+        return ""
+    return f"entries of nodes {damaged} are damaged: one that leaves may have them whole; force it"
+
+
+def _answer(state: State, event: ChangeRequested, code: ErrorCode, reason: str) -> None:
+    state.emit(ChangeAnswered(event.request_id, code, reason))

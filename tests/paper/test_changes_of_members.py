@@ -1,0 +1,344 @@
+"""What a leader does with a change of the members, from the request to the last CONFIG: joint
+configurations, learners, replicas that leave, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from logstore.errors import ErrorCode, InvariantViolated
+from logstore.format.configuration_body import Configuration, Member
+from logstore.format.entry import Row
+from logstore.format.peer_messages import AppendPersisted, HeartbeatReply, TimeoutNow
+from logstore.model import EntryKind, Index, NodeId, Role
+from logstore.raft.effects import (
+    ChangeAnswered,
+    Effect,
+    Lead,
+    ProposeConfiguration,
+    StopLeading,
+    TransferAnswered,
+)
+from logstore.raft.events import ChangeKind, ChangeRequested, Proposed, TransferRequested
+from tests.paper.member_cluster import replica
+from tests.paper.one_node import OneNode, of_type, rows_of, sent
+
+ROWS = rows_of([1, 1, 1, 1], raises={Index(1): 2, Index(2): 3, Index(3): 4}, noops=[4])
+A, B, C, D, E = map(replica, range(1, 6))
+THREE = Configuration(1, (A, B, C))
+WITH_D = Configuration(2, (A, B, C), (), (D,))
+
+
+def node_with(configuration: Configuration | None, **changes: Any) -> OneNode:
+    """Node 1 of the founders 1 to 3, over a committed log at the level of CONFIG entries.
+    `configuration`: in its last entry."""
+    held = () if configuration is None else ((Index(4), configuration),)
+    state = {"rows": ROWS, "term": 1, "commit_floor": 4, "configurations": held}
+    return OneNode(newest_level=4, **(state | changes))
+
+
+def leader_with(configuration: Configuration | None, **changes: Any) -> OneNode:
+    """A leader that has committed its no-op, heard by all founders."""
+    node = node_with(configuration, **changes)
+    node.lead_and_commit()
+    for peer in node.config.peers:
+        node.hear_reply(peer, 1)
+    return node
+
+
+def ask(node: OneNode, kind: ChangeKind, of: int = 0, by: int = 0, **parts: Any) -> list[Effect]:
+    return node.step(ChangeRequested(7, kind, NodeId(of), NodeId(by), **parts))
+
+
+def answers(effects: Sequence[Effect]) -> list[tuple[ErrorCode, str]]:
+    return [(each.code, each.reason) for each in of_type(effects, ChangeAnswered)]
+
+
+def refusal(effects: Sequence[Effect]) -> str:
+    """The reason of the only answer; nothing is proposed."""
+    assert not of_type(effects, ProposeConfiguration)
+    [(code, reason)] = answers(effects)
+    assert code != ErrorCode.OK
+    return reason
+
+
+def offered(effects: Sequence[Effect]) -> Configuration:
+    [offer] = of_type(effects, ProposeConfiguration)
+    return offer.configuration
+
+
+def append(node: OneNode, configuration: Configuration, prop: int = 0) -> list[Effect]:
+    """Ingress proposes the CONFIG that it was offered."""
+    start, end = node.reserve(64)
+    gen = (node.core.term, node.core.open_gen or 0, prop)
+    entry = (EntryKind.CONFIG, 0, 7, start, end, 0)
+    return node.step(Proposed(*gen, *entry, configuration=configuration))
+
+
+def all_have(node: OneNode, *peers: int) -> list[Effect]:
+    """This disk and those of `peers` have the whole log."""
+    effects = node.flush()
+    for peer in peers:
+        effects += node.hear_match(peer, node.core.last_index)
+    return effects
+
+
+def joined(node: OneNode, number: int) -> None:
+    """A learner has answered a heartbeat, and has the whole log."""
+    node.hear(number, HeartbeatReply(node.core.term, 1, node.core.last_index, Index(0), Index(0)))
+    node.hear_match(number, node.core.last_index)
+
+
+# --- the steps ---
+
+
+def test_the_first_config_names_the_founders() -> None:
+    node = leader_with(None)
+    effects = ask(node, ChangeKind.FOUND, members=(A, B, C))
+    assert offered(effects) == THREE
+    append(node, THREE)
+    assert answers(all_have(node, 2)) == [(ErrorCode.OK, "")]
+    assert "already" in refusal(ask(node, ChangeKind.FOUND, members=(A, B, C)))
+
+
+def test_the_first_config_names_no_others_than_the_founders() -> None:
+    node = leader_with(None)
+    assert "1, 2, 3" in refusal(ask(node, ChangeKind.FOUND, members=(A, B, D)))
+
+
+def test_a_learner_gets_the_log_from_the_entry_that_adds_it_on() -> None:
+    node = leader_with(THREE)
+    assert offered(ask(node, ChangeKind.ADD, members=(D,))) == WITH_D
+    effects = append(node, WITH_D)
+    [lead] = of_type(effects, Lead)
+    assert (lead.peer, lead.next_index) == (4, node.core.last_index)
+    assert answers(all_have(node, 2)) == [(ErrorCode.OK, "")]
+    assert 4 in node.core.match
+
+
+def test_the_joint_configuration_is_followed_by_the_one_that_it_leads_to() -> None:
+    node = leader_with(WITH_D)
+    joined(node, 4)
+    joint = Configuration(3, (A, B, C), (A, B, C, D))
+    assert offered(ask(node, ChangeKind.PROMOTE, 4)) == joint
+    append(node, joint)
+    node.flush()
+    effects = node.hear_match(2, node.core.last_index)
+    assert not of_type(effects, ProposeConfiguration), "two of the four new voters are no majority"
+    after = Configuration(4, (A, B, C, D))
+    assert offered(node.hear_match(4, node.core.last_index)) == after
+    append(node, after, prop=1)
+    assert answers(all_have(node, 2, 4)) == [(ErrorCode.OK, "")]
+
+
+def test_a_leader_that_finds_a_joint_configuration_goes_on_with_it() -> None:
+    joint = Configuration(3, (A, B, C), (A, B, C, D))
+    node = node_with(joint, commit_floor=3)
+    node.lead()
+    node.flush()
+    node.hear_match(2, node.core.last_index)
+    assert not of_type(node.tick(), ProposeConfiguration)
+    effects = node.hear_match(4, node.core.last_index)
+    assert offered(effects) == Configuration(4, (A, B, C, D))
+
+
+def test_a_config_is_offered_again_in_the_next_gen() -> None:
+    """What ingress had offered in a gen that was closed is dropped."""
+    node = leader_with(THREE)
+    [first] = of_type(ask(node, ChangeKind.ADD, members=(D,)), ProposeConfiguration)
+    effects = node.step(TransferRequested(1, NodeId(3)))
+    for _ in range(60):
+        for peer in (2, 3):
+            node.hear_reply(peer, 1)
+        effects += node.tick()
+    [second] = of_type(effects, ProposeConfiguration)
+    assert first.gen < second.gen == node.core.open_gen
+    assert first.configuration == second.configuration
+
+
+def test_a_config_that_the_leader_did_not_want_stops_it() -> None:
+    node = leader_with(THREE)
+    with pytest.raises(InvariantViolated, match="not wanted"):
+        append(node, WITH_D)
+
+
+def test_a_change_that_a_leader_leaves_behind_has_an_unknown_outcome() -> None:
+    node = leader_with(THREE)
+    ask(node, ChangeKind.ADD, members=(D,))
+    effects = node.hear_heartbeat(2, term=node.core.term + 1)
+    assert [code for code, _ in answers(effects)] == [ErrorCode.OUTCOME_UNKNOWN]
+
+
+# --- those that leave ---
+
+
+def test_a_replica_that_left_gets_the_log_until_it_knows() -> None:
+    node = leader_with(WITH_D)
+    joined(node, 4)
+    append(node, offered(ask(node, ChangeKind.REMOVE, 4)))
+    all_have(node, 2)
+    assert 4 in node.core.match
+    effects = node.hear_match(4, node.core.last_index)
+    effects += node.tick()
+    assert [each.peer for each in of_type(effects, StopLeading)] == [4]
+    assert 4 not in node.core.match
+    node.hear_match(4, node.core.last_index)  # late: it counts for nothing
+
+
+def test_a_replica_that_left_and_is_silent_is_waited_for_during_an_election_timeout() -> None:
+    node = leader_with(WITH_D)
+    joined(node, 4)
+    append(node, offered(ask(node, ChangeKind.REMOVE, 4)))
+    assert not of_type(all_have(node, 2), StopLeading)
+    effects: list[Effect] = []
+    for _ in range(60):
+        for peer in (2, 3):
+            node.hear_reply(peer, 1)
+        effects += node.tick()
+    assert [each.peer for each in of_type(effects, StopLeading)] == [4]
+
+
+def test_a_leader_that_leaves_hands_over_once_that_is_committed() -> None:
+    node = leader_with(THREE)
+    joint = offered(ask(node, ChangeKind.REMOVE, 1))
+    assert joint == Configuration(2, (A, B, C), (B, C))
+    append(node, joint)
+    [after] = of_type(all_have(node, 2, 3), ProposeConfiguration)
+    append(node, after.configuration, prop=1)
+    node.flush()
+    effects = node.hear_match(2, node.core.last_index)
+    assert not answers(effects), "it does not count itself: one of two is no majority"
+    effects = node.hear_match(3, node.core.last_index)
+    assert answers(effects) == [(ErrorCode.OK, "")]
+    assert [peer for peer, _ in sent(effects, TimeoutNow)] == [2]
+    assert node.core.role == Role.LEADER
+
+
+def test_a_replica_that_is_no_voter_any_more_begins_no_election() -> None:
+    node = node_with(Configuration(3, (B, C)))
+    for _ in range(4):
+        node.time_out()
+    assert (node.core.role, node.core.term) == (Role.FOLLOWER, 1)
+
+
+def test_a_leader_hands_over_to_no_learner() -> None:
+    node = leader_with(WITH_D)
+    joined(node, 4)
+    [answer] = of_type(node.step(TransferRequested(1, NodeId(4))), TransferAnswered)
+    assert not answer.is_done
+    assert "no voter" in answer.reason
+    node.propose(0)
+    node.hear_match(4, node.core.last_index)  # no voter has as much
+    effects = node.step(TransferRequested(2, NodeId(0)))
+    for peer in (2, 3):
+        effects += node.hear_match(peer, node.core.last_index)
+    assert [peer for peer, _ in sent(effects, TimeoutNow)] == [2]
+
+
+# --- what is refused ---
+
+
+def test_a_change_waits_for_an_entry_of_this_term_to_be_committed() -> None:
+    node = node_with(THREE)
+    node.lead()
+    assert "not ready" in refusal(ask(node, ChangeKind.ADD, members=(D,)))
+
+
+def test_one_change_at_a_time() -> None:
+    node = leader_with(THREE)
+    ask(node, ChangeKind.ADD, members=(D,))
+    assert "under way" in refusal(ask(node, ChangeKind.ADD, members=(E,)))
+    append(node, WITH_D)
+    assert "under way" in refusal(ask(node, ChangeKind.ADD, members=(E,)))
+    all_have(node, 2)
+    assert of_type(ask(node, ChangeKind.ADD, members=(E,)), ProposeConfiguration)
+
+
+def test_a_change_that_another_leader_began_is_under_way_until_it_is_committed() -> None:
+    """Also where this leader has committed its no-op, and nothing after it."""
+    joint = Configuration(3, (A, B, C), (A, B, C, D))
+    node = node_with(joint, commit_floor=3)
+    node.lead()
+    node.flush()
+    for peer in (2, 4):
+        node.hear_match(peer, node.core.last_index)
+    assert "under way" in refusal(ask(node, ChangeKind.REMOVE, 2))
+
+
+def test_a_learner_that_has_not_caught_up_is_no_voter_yet() -> None:
+    node = leader_with(WITH_D)
+    silent = refusal(ask(node, ChangeKind.PROMOTE, 4, is_forced=True))
+    assert silent == "node 4 has not answered within an election timeout"
+    node.hear_reply(4, 1)
+    behind = refusal(ask(node, ChangeKind.PROMOTE, 4, is_forced=True))
+    assert behind == refusal(ask(node, ChangeKind.PROMOTE, 4))
+    assert "node 4 has not caught up" in behind
+    node.hear_match(4, node.core.last_index)
+    assert of_type(ask(node, ChangeKind.PROMOTE, 4), ProposeConfiguration)
+
+
+def test_a_learner_within_a_window_of_the_end_has_caught_up() -> None:
+    node = leader_with(WITH_D)
+    joined(node, 4)
+    node.propose(0, size=1_000)
+    assert of_type(ask(node, ChangeKind.PROMOTE, 4), ProposeConfiguration)
+
+
+def test_a_change_whose_new_majority_is_silent_must_be_forced() -> None:
+    node = node_with(THREE)
+    node.lead_and_commit()
+    node.hear_reply(3, 1)
+    reason = refusal(ask(node, ChangeKind.REMOVE, 3))
+    assert "nodes [2] do not" in reason
+    assert of_type(ask(node, ChangeKind.REMOVE, 3, is_forced=True), ProposeConfiguration)
+
+
+def test_a_change_is_refused_while_a_voter_that_stays_is_damaged() -> None:
+    node = leader_with(THREE)
+    node.hear_reply(3, 1)
+    node.hear_reply(2, 1, faulty=2)
+    assert "entries of nodes [2] are damaged" in refusal(ask(node, ChangeKind.REMOVE, 3))
+    assert of_type(ask(node, ChangeKind.REMOVE, 2), ProposeConfiguration), "it does not stay"
+
+
+def test_changes_need_the_level_of_config_entries() -> None:
+    node = OneNode(rows=ROWS[:2], term=1, commit_floor=2)
+    node.lead_and_commit()
+    [(code, reason)] = answers(ask(node, ChangeKind.ADD, members=(D,)))
+    assert code == ErrorCode.LEVEL_REFUSED
+    assert "logstore upgrade" in reason
+
+
+def test_a_follower_changes_nothing() -> None:
+    [(code, _)] = answers(ask(node_with(THREE), ChangeKind.ADD, members=(D,)))
+    assert code == ErrorCode.NOT_LEADER
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "by"),
+    [(ChangeKind.PROMOTE, 2, 0), (ChangeKind.REMOVE, 9, 0), (ChangeKind.REPLACE, 2, 9)],
+)
+def test_what_no_member_is_cannot_be_changed(kind: ChangeKind, of: int, by: int) -> None:
+    assert "no such member" in refusal(ask(leader_with(WITH_D), kind, of, by))
+
+
+def test_a_member_that_no_entry_can_hold_is_refused() -> None:
+    bad: Member = replace(D, host="no host")
+    assert "host" in refusal(ask(leader_with(THREE), ChangeKind.ADD, members=(bad,)))
+
+
+def test_a_config_without_its_content_stops_a_follower() -> None:
+    node = node_with(THREE)
+    node.follow(2, 2)
+    row = rows_of([1, 1, 1, 1, 2], raises={Index(1): 2, Index(2): 3, Index(3): 4}, noops=[4])[4]
+    header = replace(row.header, kind=EntryKind.CONFIG, count=0)
+    with pytest.raises(InvariantViolated, match="came with None"):
+        node.hear_append(2, Row.of(header))
+
+
+def test_the_answer_of_a_replica_that_left_is_no_news() -> None:
+    node = leader_with(THREE)
+    assert not node.hear_answer(9, AppendPersisted(node.core.term, Index(1)))
