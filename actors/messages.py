@@ -9,10 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from logstore.errors import ErrorCode
+from logstore.format.configuration_body import Configuration
 from logstore.format.entry import Row
 from logstore.format.level import FIRST_LEVEL
 from logstore.format.peer_messages import InitMessage
-from logstore.model import Index, Lsn, NodeId, Term
+from logstore.model import NO_INDEX, Index, Lsn, NodeId, Term
 from logstore.raft import effects, events
 from logstore.raft.bootstrap import SaveInit, SendInit
 
@@ -84,7 +85,8 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     """writer to raft: what recovery found, or CreateLog created. `last_row` None: an empty log.
     `trims`: the TRIM entries in the log, whether they have acted or not. `level` is META's format
     level, `levels` are the entries that raise it (S11). `start_bytes` and `start_timestamp_ns` are
-    of the entry at log start; 0 where damage hides them."""
+    of the entry at log start; 0 where damage hides them. `configurations` and `config_hidden_to`
+    are as in `RecoveredLog` (C5, C12)."""
 
     cluster_id: bytes
     replica_uuid: bytes
@@ -108,6 +110,8 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     levels: tuple[tuple[Index, int], ...] = ()
     start_bytes: int = 0
     start_timestamp_ns: int = 0
+    configurations: tuple[tuple[Index, Configuration], ...] = ()
+    config_hidden_to: Index = NO_INDEX
 
 
 class ProcessGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=187):

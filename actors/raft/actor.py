@@ -329,6 +329,8 @@ class RaftActor:
                 levels=recovered.levels,
                 start_bytes=recovered.start_bytes,
                 start_timestamp_ns=recovered.start_timestamp_ns,
+                configurations=recovered.configurations,
+                config_hidden_to=recovered.config_hidden_to,
             ),
             rows,
             Random(station.host.random_bytes(16)),

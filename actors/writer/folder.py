@@ -18,6 +18,7 @@ from actors.station import Station
 from actors.topology import Counter
 from logstore.errors import CorruptData, FormatError, InvariantViolated, MetaLost
 from logstore.format.entry import Row
+from logstore.format.level import CONFIG_LEVEL
 from logstore.format.meta import InstallMark, LogStart
 from logstore.format.trim_entry import TrimEntry, decode_trim
 from logstore.limits import STATUS_FAULTY_MAX
@@ -26,6 +27,7 @@ from logstore.raft.bootstrap import SaveInit
 from logstore.raft.log_view import Position, WholeLogStart
 from logstore.storage import verdict as faults
 from logstore.storage.damaged_lsns import damaged_lsns
+from logstore.storage.kept_configurations import kept_configurations
 from logstore.storage.log_reader import BelowLogStart, LogReader
 from logstore.storage.log_writer import LogWriter
 from logstore.storage.meta_store import MetaStore
@@ -83,7 +85,17 @@ class Folder:
         self._meta = recovered.meta
         self._log = recovered.writer
         self.count_bytes()
-        return _report(recovered, self._faulty_ranges(recovered))
+        report = _report(recovered, self._faulty_ranges(recovered))
+        if recovered.meta.meta.level < CONFIG_LEVEL and not recovered.configs:
+            return report
+        reader = LogReader(self._disk, self._station.folder)
+        try:
+            kept = kept_configurations(reader, recovered)
+        finally:
+            reader.close()
+        return msgspec.structs.replace(
+            report, configurations=kept.found, config_hidden_to=kept.hidden_to
+        )
 
     def _faulty_ranges(self, recovered: Recovered) -> tuple[FaultyRange, ...]:
         """The faulty ranges, with LSNs for those that a status shows. They are read here because

@@ -11,8 +11,8 @@ only, so they write pairs without summaries and pass over those that they find.
      40 commit index known u64 (the highest of its records)
      48 CRC-32 u32 of its records [first, end), as they are in the file │ reserved u32 = 0
      56 marks, 16 bytes each, by what and then by slot; unused ones are zero:
-          what u16 (1 a term begins, 2 TRIM, 3 LEVEL) │ reserved u16 = 0
-          slot u32 (index - first index) │ value u64 (the term, 0, the level)
+          what u16 (1 a term begins, 2 TRIM, 3 LEVEL, 4 CONFIG) │ reserved u16 = 0
+          slot u32 (index - first index) │ value u64 (the term, 0, the level, 0)
     504 reserved u32 = 0
     508 crc u32: CRC32C of [0, 508), seeded with CRC32C(uuid of the segment that holds the summary)
 
@@ -45,8 +45,8 @@ from logstore.model import NO_TERM, Index, Term
 SUMMARY_MAGIC = magic_number("LSUM")
 SUMMARY_VERSION = 1
 SUMMARY_SIZE = SECTOR_BYTES
-# More than a pair has in use: a new term, a TRIM or a LEVEL is an event of minutes. A pair of more
-# is walked.
+# More than a pair has in use: a new term, a TRIM, a LEVEL or a CONFIG is an event of minutes. A
+# pair of more is walked.
 MARKS_MAX = 28
 _HEAD = struct.Struct("<IHH16sQQQII")
 _MARK = struct.Struct("<HHIQ")
@@ -57,12 +57,14 @@ class _Mark(IntEnum):
     TERM = 1
     TRIM = 2
     LEVEL = 3
+    CONFIG = 4
 
 
 class PairSummary(msgspec.Struct, frozen=True, gc=False):
     """The closed pair `segment_uuid`, whose live indexes are [first_index, end_index).
     `term_starts`: (index, term) of the first record and wherever the term changes; `trims`: indexes
-    of TRIM entries; `levels`: (index, level) of the entries that raise the format level."""
+    of TRIM entries; `levels`: (index, level) of the entries that raise the format level; `configs`:
+    indexes of CONFIG entries."""
 
     segment_uuid: bytes
     first_index: Index
@@ -72,6 +74,7 @@ class PairSummary(msgspec.Struct, frozen=True, gc=False):
     term_starts: tuple[tuple[Index, Term], ...]
     trims: tuple[Index, ...]
     levels: tuple[tuple[Index, int], ...]
+    configs: tuple[Index, ...] = ()
 
     def pack(self, holder_uuid: bytes) -> bytes:
         """The 512-byte image, for the Raft file of the segment with this uuid."""
@@ -80,6 +83,7 @@ class PairSummary(msgspec.Struct, frozen=True, gc=False):
             *((_Mark.TERM, index, int(term)) for index, term in self.term_starts),
             *((_Mark.TRIM, index, 0) for index in self.trims),
             *((_Mark.LEVEL, index, level) for index, level in self.levels),
+            *((_Mark.CONFIG, index, 0) for index in self.configs),
         ]
         if not 1 <= len(marks) <= MARKS_MAX:
             raise InvariantViolated(f"a pair summary of {len(marks)} marks")
@@ -126,6 +130,7 @@ def unpack_pair_summary(buffer: Buffer, offset: int = 0, *, holder_uuid: bytes) 
         tuple((index, Term(term)) for index, term in found[_Mark.TERM]),
         tuple(index for index, _ in found[_Mark.TRIM]),
         tuple(found[_Mark.LEVEL]),
+        tuple(index for index, _ in found[_Mark.CONFIG]),
     )
 
 
@@ -141,7 +146,7 @@ def _check_marks(marks: list[tuple[int, int, int, int]], *, slots: int) -> None:
         match what:
             case _Mark.TERM:
                 is_possible, last_term = value > last_term, value
-            case _Mark.TRIM:
+            case _Mark.TRIM | _Mark.CONFIG:
                 is_possible = value == 0
             case _Mark.LEVEL:
                 is_possible = FIRST_LEVEL < value <= LEVEL_MAX

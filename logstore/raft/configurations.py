@@ -17,9 +17,11 @@ from logstore.model import NO_INDEX, Index, NodeId
 class Configurations:
     """Begins with the configuration of no entry: that of the configuration file."""
 
-    __slots__ = ("_above", "_committed")
+    __slots__ = ("_above", "_committed", "_hidden_to")
 
-    def __init__(self, first: Configuration) -> None:
+    def __init__(self, first: Configuration, *, hidden_to: Index = NO_INDEX) -> None:
+        """`hidden_to`: the highest index at which there may be a CONFIG that cannot be read."""
+        self._hidden_to = hidden_to
         self._committed = (NO_INDEX, first)
         self._above: list[tuple[Index, Configuration]] = []
 
@@ -46,7 +48,10 @@ class Configurations:
 
     def names_voter(self, node: NodeId) -> bool:
         """Whether the newest committed configuration, or a later one, has `node` as a voter: only
-        such a replica campaigns (C9)."""
+        such a replica campaigns (C9). Not while there may be a newer one that cannot be read: the
+        older one could be a majority of its own (C12)."""
+        if self._committed[0] < self._hidden_to:
+            return False
         kept = (self._committed, *self._above)
         return any(
             member.number == node for _, each in kept for member in (*each.voters, *each.incoming)
@@ -67,13 +72,12 @@ class Configurations:
         while self._above and self._above[0][0] <= index:
             self._committed = self._above.pop(0)
 
-    def start_over(self, index: Index, configuration: Configuration | None) -> None:
-        """The log is empty after a log start that is installed, at `index`. `configuration`: the
-        one in force there; None: the log start brings none, and the newest that is known to be
-        committed stays."""
+    def start_over(self, index: Index, *, is_config_above: bool) -> None:
+        """The log is empty after a log start that is installed, at `index`. The newest
+        configuration that is known to be committed stays. `is_config_above`: the log has a CONFIG
+        above `index`, which this replica gets with what follows."""
         self._above.clear()
-        if configuration is not None:
-            self._committed = (index, configuration)
+        self._hidden_to = Index(index + 1) if is_config_above else NO_INDEX
 
     @property
     def _newest(self) -> tuple[Index, Configuration]:

@@ -73,7 +73,8 @@ class RecoveredLog(msgspec.Struct, frozen=True):
     is META's format level, `levels` are the entries that raise it: (index, level) (S11).
     `start_bytes` and `start_timestamp_ns` are of the entry at log start; 0 where damage hides them.
     `configurations` are the CONFIG entries from the newest one that is committed on: (index, what
-    it holds) (C5). Recovery finds none: no version writes them yet.
+    it holds) (C5). `config_hidden_to`: the highest index at which there may be one that cannot be
+    read (C12); NO_INDEX: there is none.
     """
 
     start: Position
@@ -90,6 +91,7 @@ class RecoveredLog(msgspec.Struct, frozen=True):
     start_bytes: int = 0
     start_timestamp_ns: int = 0
     configurations: tuple[tuple[Index, Configuration], ...] = ()
+    config_hidden_to: Index = NO_INDEX
 
 
 class EntryLog:

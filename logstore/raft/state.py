@@ -196,7 +196,9 @@ class State:
         self.meta = TermAndVote(recovered.term, recovered.vote)
         self.commit = max(min(recovered.commit_floor, self.log.last_index), self.log.start.index)
         self.verified = self.commit
-        self.configurations = Configurations(founders(config.voters))
+        self.configurations = Configurations(
+            founders(config.voters), hidden_to=recovered.config_hidden_to
+        )
         for index, configuration in recovered.configurations:
             self.configurations.append(index, configuration)
         self.configurations.commit(self.commit)

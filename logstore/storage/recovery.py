@@ -68,6 +68,7 @@ class Recovered(msgspec.Struct, frozen=True):
     (Q1). `trims` are the TRIM entries above log start, whether they have acted or not.
     `records_rebuilt` counts records written for frames that had none. `has_torn_tail`: bytes after
     the last entry were no entry. `levels`: (index, level) of the entries that raise it (S11).
+    `configs` are the indexes of the CONFIG entries above log start (C5).
     """
 
     meta: MetaStore
@@ -89,6 +90,7 @@ class Recovered(msgspec.Struct, frozen=True):
     records_rebuilt: int
     has_torn_tail: bool
     levels: tuple[tuple[Index, int], ...]
+    configs: tuple[Index, ...]
 
     @property
     def first_index(self) -> Index:
@@ -388,6 +390,7 @@ def _recovered(store: MetaStore, writer: LogWriter | None, found: Verdicts) -> R
         records_rebuilt=len(found.rebuilt),
         has_torn_tail=found.has_torn_tail,
         levels=tuple(found.levels),
+        configs=tuple(found.configs),
     )
 
 

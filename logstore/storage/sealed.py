@@ -35,13 +35,14 @@ from logstore.model import EntryKind, Index, Term
 class WholeRecords(msgspec.Struct, frozen=True):
     """What the walk would have found. `term_starts`: (index, term) wherever the term changes, and
     of the first record; `trims`: indexes of TRIM entries; `levels`: (index, level) of the entries
-    that raise the format level."""
+    that raise the format level; `configs`: indexes of CONFIG entries."""
 
     last: RaftRecord
     term_starts: Sequence[tuple[Index, Term]]
     trims: Sequence[Index]
     commit_known: Index
     levels: Sequence[tuple[Index, int]]
+    configs: Sequence[Index]
 
 
 class Summing:
@@ -58,6 +59,7 @@ class Summing:
         self._term_starts: list[tuple[Index, Term]] = []
         self._trims: list[Index] = []
         self._levels: list[tuple[Index, int]] = []
+        self._configs: list[Index] = []
 
     def take(self, entry: EntryHeader, commit_known: int) -> None:
         """The next entry. Hot."""
@@ -68,6 +70,8 @@ class Summing:
             self._trims.append(index)
         elif kind in LEVEL_KINDS:
             self._levels.append((index, level_of(kind)))
+        elif kind == EntryKind.CONFIG:
+            self._configs.append(index)
         if commit_known > self._commit_known:
             self._commit_known = Index(commit_known)
         self._next_index = Index(index + 1)
@@ -79,7 +83,7 @@ class Summing:
     def summary_of(self, previous_uuid: bytes, end_index: Index) -> PairSummary | None:
         """The summary of the pair before one that begins at `end_index`. None: that is another
         pair, a truncation cuts this one, or more happened in it than a summary holds."""
-        marks = len(self._term_starts) + len(self._trims) + len(self._levels)
+        marks = len(self._term_starts) + len(self._trims) + len(self._levels) + len(self._configs)
         is_this = (previous_uuid, end_index) == (self._segment_uuid, self._next_index)
         if not is_this or not 1 <= marks <= MARKS_MAX:
             return None
@@ -92,6 +96,7 @@ class Summing:
             tuple(self._term_starts),
             tuple(self._trims),
             tuple(self._levels),
+            tuple(self._configs),
         )
 
 
@@ -119,8 +124,9 @@ def proved_records(
     if first.header.prev_chain != chain or last.frame_offset + frame_size(last.header) > data_size:
         return None
     return WholeRecords(
-        last, summary.term_starts, summary.trims, summary.commit_known, summary.levels
-    )
+        last, summary.term_starts, summary.trims, summary.commit_known, summary.levels,
+        summary.configs,
+    )  # fmt: skip
 
 
 def whole_records(
@@ -172,4 +178,5 @@ def whole_records(
         [Index(first + int(place)) for place in np.flatnonzero(kinds == EntryKind.TRIM)],
         Index(int(records["commit_known"].max())),
         [(Index(first + place), level_of(int(kinds[place]))) for place in raising],
+        [Index(first + int(place)) for place in np.flatnonzero(kinds == EntryKind.CONFIG)],
     )

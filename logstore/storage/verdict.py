@@ -93,6 +93,7 @@ class Verdicts:
         self.is_last_known = True  # False: the last index is faulty and its record is bad too
         self.term_runs: list[tuple[Index, Term]] = []
         self.trims: list[Index] = []
+        self.configs: list[Index] = []
         self.commit_known = Index(0)
         self.levels: list[tuple[Index, int]] = []  # entries that raise the format level (S11)
         self.faulty: list[FaultyRange] = []
@@ -122,6 +123,8 @@ class Verdicts:
             self.levels.append((header.index, level_of(header.kind)))
         if header.kind == EntryKind.TRIM:
             self.trims.append(header.index)
+        if header.kind == EntryKind.CONFIG:
+            self.configs.append(header.index)
         if self.summing is not None:
             self.summing.take(header, record.commit_known)
         self.last = record.row
@@ -136,6 +139,7 @@ class Verdicts:
             self._run(index, term)
         self.levels.extend(records.levels)
         self.trims += records.trims
+        self.configs += records.configs
         self.last = records.last.row
         self.commit_known = max(self.commit_known, records.commit_known)
 
@@ -165,6 +169,7 @@ class Verdicts:
         self.rebuilt = [each for each in self.rebuilt if each.index >= first]
         self.levels = [each for each in self.levels if each[0] >= first]  # META has the others
         self.trims = [each for each in self.trims if each >= first]
+        self.configs = [each for each in self.configs if each >= first]
         ends = [run_first for run_first, _ in self.term_runs[1:]] + [self.next_index]
         self.term_runs = [
             (max(run_first, first), term)

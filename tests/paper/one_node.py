@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from logstore.format.configuration_body import Configuration
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.level import FIRST_LEVEL, NEWEST_LEVEL, level_kind
 from logstore.format.peer_messages import (
@@ -205,12 +206,13 @@ class OneNode:
         term: int | None = None,
         stream: int = 1 << 32,
         commit: int = 0,
+        configuration: Configuration | None = None,
     ) -> list[Effect]:
         """An append of `row`, by the leader of `term` (the core's own, unless said)."""
         start, end = self.reserve(row.header.body_size)
         spoken = self.core.term if term is None else Term(term)
         append = Append(spoken, stream, Index(commit), row.header)
-        return self.step(AppendReceived(NodeId(sender), 1, append, start, end))
+        return self.step(AppendReceived(NodeId(sender), 1, append, start, end, configuration))
 
     def hear_install(
         self, sender: int, row: Row, *, term: int, stream: int = 1 << 32, level: int = FIRST_LEVEL

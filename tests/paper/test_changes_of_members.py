@@ -12,8 +12,14 @@ from msgspec.structs import replace
 from logstore.errors import ErrorCode, InvariantViolated
 from logstore.format.configuration_body import Configuration, Member
 from logstore.format.entry import Row
-from logstore.format.peer_messages import AppendPersisted, HeartbeatReply, TimeoutNow
-from logstore.model import EntryKind, Index, NodeId, Role
+from logstore.format.peer_messages import (
+    AppendPersisted,
+    HeartbeatReply,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
+from logstore.model import EntryKind, Index, NodeId, Role, Term
 from logstore.raft.effects import (
     ChangeAnswered,
     Effect,
@@ -26,7 +32,8 @@ from logstore.raft.events import ChangeKind, ChangeRequested, Proposed, Transfer
 from tests.paper.member_cluster import replica
 from tests.paper.one_node import OneNode, of_type, rows_of, sent
 
-ROWS = rows_of([1, 1, 1, 1], raises={Index(1): 2, Index(2): 3, Index(3): 4}, noops=[4])
+RAISES = {Index(1): 2, Index(2): 3, Index(3): 4}
+ROWS = rows_of([1, 1, 1, 1], raises=RAISES, noops=[4])
 A, B, C, D, E = map(replica, range(1, 6))
 THREE = Configuration(1, (A, B, C))
 WITH_D = Configuration(2, (A, B, C), (), (D,))
@@ -224,6 +231,37 @@ def test_a_replica_that_is_no_voter_any_more_begins_no_election() -> None:
     assert (node.core.role, node.core.term) == (Role.FOLLOWER, 1)
 
 
+def test_a_replica_that_may_not_know_the_newest_config_votes_and_begins_no_election() -> None:
+    """Until a newer one is committed: the older could be a majority of its own."""
+    node = node_with(THREE, config_hidden_to=Index(5))
+    for _ in range(4):
+        node.time_out()
+    assert (node.core.role, node.core.term) == (Role.FOLLOWER, 1)
+    vote = VoteRequest(Term(2), Index(9), Term(1), False)
+    node.hear(2, vote)
+    assert sent(node.flush_meta(), VoteReply) == [(2, VoteReply(Term(2), True))]
+    rows = rows_of([1, 1, 1, 1, 2, 2], raises=RAISES, noops=[4], changes=[5])
+    header = replace(rows[4].header, kind=EntryKind.CONFIG)
+    row = Row.of(header)
+    node.follow(2, 2)
+    node.hear_append(2, row, configuration=WITH_D)
+    node.flush()
+    node.hear_heartbeat(2, term=2, commit=5, prev=row)
+    for _ in range(2):
+        node.time_out()
+    assert node.core.role == Role.PRE_CANDIDATE
+
+
+def test_a_replica_whose_log_was_dropped_begins_no_election_before_it_has_a_config() -> None:
+    node = OneNode(rows=ROWS[:1], term=1, newest_level=4)
+    node.follow(2, 2)
+    node.hear_install(2, ROWS[3], term=2, level=4)
+    node.flush()
+    for _ in range(4):
+        node.time_out()
+    assert (node.core.role, node.core.commit) == (Role.FOLLOWER, 4)
+
+
 def test_a_leader_hands_over_to_no_learner() -> None:
     node = leader_with(WITH_D)
     joined(node, 4)
@@ -333,7 +371,7 @@ def test_a_member_that_no_entry_can_hold_is_refused() -> None:
 def test_a_config_without_its_content_stops_a_follower() -> None:
     node = node_with(THREE)
     node.follow(2, 2)
-    row = rows_of([1, 1, 1, 1, 2], raises={Index(1): 2, Index(2): 3, Index(3): 4}, noops=[4])[4]
+    row = rows_of([1, 1, 1, 1, 2], raises=RAISES, noops=[4])[4]
     header = replace(row.header, kind=EntryKind.CONFIG, count=0)
     with pytest.raises(InvariantViolated, match="came with None"):
         node.hear_append(2, Row.of(header))

@@ -25,12 +25,12 @@ def configuration(number: int) -> Configuration:
 
 @given(ACTS, st.booleans())
 def test_in_force_and_committed_are_those_of_the_whole_list(
-    acts: list[tuple[str, int]], brings_one: bool
+    acts: list[tuple[str, int]], is_config_above: bool
 ) -> None:
     """`last` and `commit` are a log's last index and commit index; `model` is (index, what)."""
     configurations = Configurations(FOUNDERS)
     model: list[tuple[int, Configuration]] = [(NO_INDEX, FOUNDERS)]
-    last = commit = 0
+    last = commit = hidden_to = 0
     for number, (act, by) in enumerate(acts, 1):
         match act:
             case "append":
@@ -47,15 +47,17 @@ def test_in_force_and_committed_are_those_of_the_whole_list(
                 configurations.commit(Index(commit))
             case "start over":
                 commit_before, commit = commit, last + by
-                brought = configuration(number) if brings_one else None
-                configurations.start_over(Index(commit), brought)
+                configurations.start_over(Index(commit), is_config_above=is_config_above)
                 model = [each for each in model if each[0] <= commit_before]
-                model += [(commit, brought)] if brought else []
+                hidden_to = commit + 1 if is_config_above else 0
                 last = commit
             case _:
                 pass
         assert (configurations.newest_index, configurations.in_force) == model[-1]
-        assert configurations.committed == [each for at, each in model if at <= commit][-1]
+        newest_committed = [(at, each) for at, each in model if at <= commit][-1]
+        assert configurations.committed == newest_committed[1]
+        assert configurations.names_voter(NodeId(1)) == (newest_committed[0] >= hidden_to)
+        assert not configurations.names_voter(NodeId(2))
 
 
 def test_a_configuration_of_an_older_entry_is_no_new_one() -> None:

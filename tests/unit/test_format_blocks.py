@@ -252,7 +252,8 @@ SUMMARY = PairSummary(
         {"commit_known": POSITION_MAX + 1}, {"term_starts": ((10, 4),)},
         {"term_starts": ((9, 4), (12, 4))}, {"term_starts": ((9, 6), (12, 4))},
         {"term_starts": ((9, 0),)}, {"term_starts": ((9, POSITION_MAX + 1),)}, {"term_starts": ()},
-        {"trims": (13, 10)}, {"trims": (10, 10)}, {"levels": ((14, 1),)}, {"levels": ((14, 64),)},
+        {"configs": (13, 10)}, {"trims": (13, 10)}, {"trims": (10, 10)},
+        {"levels": ((14, 1),)}, {"levels": ((14, 64),)},
     ],
     ids=str,
 )  # fmt: skip
@@ -272,6 +273,11 @@ def test_a_summary_that_no_pair_has_is_refused(fields: dict[str, Any]) -> None:
 def test_a_summary_with_other_marks_or_reserved_bytes_is_refused(change: dict[str, bytes]) -> None:
     with pytest.raises(FormatError):
         unpack_pair_summary(resealed(SUMMARY.pack(OTHER), OTHER, **change), holder_uuid=OTHER)
+
+
+def test_a_summary_names_the_config_entries() -> None:
+    configured = replaced(SUMMARY, configs=(11, 16))
+    assert unpack_pair_summary(configured.pack(OTHER), holder_uuid=OTHER) == configured
 
 
 def test_a_summary_is_of_the_pair_that_holds_it_and_of_28_marks_at_most() -> None:

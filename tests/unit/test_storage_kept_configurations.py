@@ -1,0 +1,170 @@
+"""Which configurations a start finds in the log, and when it knows that it may lack one."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from actors.simulation.disk.disk import SimulatedDisk
+from logstore.format.configuration_body import Configuration, Member, encode_configuration
+from logstore.format.group import FRAME_HEADER_SIZE
+from logstore.format.level import CONFIG_LEVEL
+from logstore.format.raft_record import RECORD_SIZE
+from logstore.format.segment_header import FileRole
+from logstore.limits import SECTOR_BYTES
+from logstore.model import EntryKind, Index, NodeId
+from logstore.storage import verdict
+from logstore.storage.kept_configurations import KeptConfigurations, kept_configurations
+from logstore.storage.log_reader import LogReader
+from logstore.storage.segment import segment_path
+from tests.crash.storage_trial import FOLDER, StorageTrial
+
+FIRST = 4096 // SECTOR_BYTES  # the sector where frames and records begin
+NONE = KeptConfigurations((), Index(0))
+
+
+def configuration(number: int) -> Configuration:
+    return Configuration(number, (Member(NodeId(1), bytes([7] * 16), "node-1", 7100),))
+
+
+def log_of(level: int = CONFIG_LEVEL) -> StorageTrial:
+    """An entry of a log at `level`, as META says."""
+    trial = StorageTrial(SimulatedDisk())
+    trial.newest_level = CONFIG_LEVEL
+    trial.create_log()
+    trial.commit(1, [8])
+    meta = trial.recovered.meta
+    meta.save(msgspec.structs.replace(meta.meta, level=level))
+    return trial
+
+
+def add_config(trial: StorageTrial, number: int, *, commit: int = 0) -> Index:
+    """A CONFIG entry whose record says that entries up to `commit` are committed; its index."""
+    body = encode_configuration(configuration(number))
+    trial.commit_body(EntryKind.CONFIG, body, commit=commit)
+    return trial.writer.last.header.index
+
+
+def kept(trial: StorageTrial) -> KeptConfigurations:
+    """What the next start finds."""
+    trial.restart()
+    reader = LogReader(trial.disk, FOLDER)
+    try:
+        return kept_configurations(reader, trial.recovered)
+    finally:
+        reader.close()
+
+
+def flip(trial: StorageTrial, role: FileRole, position: int) -> None:
+    """One bit of the only pair."""
+    path = segment_path(FOLDER, 1, role)
+    number, place = divmod(position, SECTOR_BYTES)
+    sector = bytearray(trial.disk.content(path)[number])
+    sector[place] ^= 4
+    trial.disk.damage(path, number, bytes(sector))
+
+
+def damage_body(trial: StorageTrial, index: Index) -> None:
+    record = LogReader(trial.disk, FOLDER).record(index)
+    flip(trial, FileRole.DATA, record.frame_offset + FRAME_HEADER_SIZE)
+
+
+def lose(trial: StorageTrial, index: Index) -> None:
+    """The entry's record and its frame."""
+    record = LogReader(trial.disk, FOLDER).record(index)
+    flip(trial, FileRole.DATA, record.frame_offset)
+    flip(trial, FileRole.RAFT, FIRST * SECTOR_BYTES + (index - 1) * RECORD_SIZE + 8)
+
+
+def test_a_log_without_any_lacks_none() -> None:
+    assert kept(log_of(level=1)) == NONE
+    assert kept(log_of()) == NONE
+
+
+def test_the_newest_committed_one_and_those_above_it_are_found() -> None:
+    trial = log_of()
+    indexes = [add_config(trial, 1), add_config(trial, 2), add_config(trial, 3, commit=3)]
+    found = kept(trial)
+    assert found.found == ((indexes[1], configuration(2)), (indexes[2], configuration(3)))
+    assert found.hidden_to == 0
+
+
+@pytest.mark.parametrize("short_cuts", ["summary", "array", "none"])
+def test_those_of_sealed_pairs_are_found(short_cuts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = log_of()
+    index = add_config(trial, 1)
+    for _ in range(2):
+        trial.writer.roll()
+        trial.commit(1, [8, 8], commit=2)
+    if short_cuts != "summary":
+        monkeypatch.setattr(verdict, "read_summary", lambda *_args: None)
+    if short_cuts == "none":
+        monkeypatch.setattr(verdict, "whole_records", lambda *_args, **_named: None)
+    assert kept(trial) == KeptConfigurations(((index, configuration(1)),), Index(0))
+
+
+def test_a_truncated_one_is_gone() -> None:
+    trial = log_of()
+    index = add_config(trial, 1)
+    trial.truncate(index)
+    trial.commit(2, [8])
+    assert kept(trial) == NONE
+
+
+def test_one_whose_body_is_damaged_is_hidden_until_a_newer_one_is_committed() -> None:
+    trial = log_of()
+    older, damaged = add_config(trial, 1), add_config(trial, 2, commit=2)
+    damage_body(trial, damaged)
+    assert kept(trial) == KeptConfigurations(((older, configuration(1)),), damaged)
+    newer = add_config(trial, 3)
+    assert kept(trial).hidden_to == damaged, "a truncation may bring the older one back"
+    trial.commit(1, [8], commit=newer)
+    assert kept(trial) == KeptConfigurations(((newer, configuration(3)),), Index(0))
+
+
+def test_an_entry_of_which_nothing_is_left_may_be_one() -> None:
+    trial = log_of()
+    index = add_config(trial, 1)
+    trial.commit(1, [8])
+    lost = trial.writer.last.header.index
+    trial.commit(1, [8], commit=index)
+    lose(trial, lost)
+    assert kept(trial) == KeptConfigurations(((index, configuration(1)),), lost)
+
+
+def test_damaged_payloads_are_none() -> None:
+    trial = log_of()
+    index = add_config(trial, 1)
+    trial.commit(1, [8])
+    payload = trial.writer.last.header.index
+    trial.commit(1, [8], commit=index)
+    damage_body(trial, payload)
+    assert kept(trial) == KeptConfigurations(((index, configuration(1)),), Index(0))
+    assert [each.first for each in trial.recovered.faulty] == [payload]
+
+
+def test_nothing_is_hidden_below_the_level_of_config_entries() -> None:
+    trial = log_of(level=CONFIG_LEVEL - 1)
+    trial.commit(1, [8])
+    lose(trial, Index(2))
+    trial.commit(1, [8])
+    assert kept(trial) == NONE
+    assert trial.recovered.faulty
+
+
+def test_a_log_that_begins_above_the_level_and_has_none_lacks_one() -> None:
+    """Its start passed the entry that raised it, and no committed CONFIG: damage took that."""
+    trial = log_of()
+    trial.commit(1, [8, 8])
+    trial.trim(2)
+    assert kept(trial).hidden_to == trial.recovered.first_index
+
+
+def test_a_log_that_was_raised_above_its_start_has_none_below() -> None:
+    trial = log_of(level=1)
+    trial.commit(1, [8, 8])
+    trial.trim(2)
+    trial.raise_level(CONFIG_LEVEL)
+    meta = trial.recovered.meta
+    meta.save(msgspec.structs.replace(meta.meta, level=CONFIG_LEVEL))
+    assert kept(trial) == NONE
