@@ -18,7 +18,6 @@ from actors.station import Station
 from actors.topology import Counter
 from logstore.errors import CorruptData, FormatError, InvariantViolated, MetaLost
 from logstore.format.entry import Row
-from logstore.format.level import CONFIG_LEVEL
 from logstore.format.meta import InstallMark, LogStart
 from logstore.format.trim_entry import TrimEntry, decode_trim
 from logstore.limits import STATUS_FAULTY_MAX
@@ -86,7 +85,7 @@ class Folder:
         self._log = recovered.writer
         self.count_bytes()
         report = _report(recovered, self._faulty_ranges(recovered))
-        if recovered.meta.meta.level < CONFIG_LEVEL and not recovered.configs:
+        if not recovered.configs:
             return report
         reader = LogReader(self._disk, self._station.folder)
         try:

@@ -72,12 +72,13 @@ class Configurations:
         while self._above and self._above[0][0] <= index:
             self._committed = self._above.pop(0)
 
-    def start_over(self, index: Index, *, is_config_above: bool) -> None:
+    def start_over(self, index: Index) -> None:
         """The log is empty after a log start that is installed, at `index`. The newest
-        configuration that is known to be committed stays. `is_config_above`: the log has a CONFIG
-        above `index`, which this replica gets with what follows."""
+        configuration that is known to be committed stays. Where this log had one, the leader's has
+        one above `index`, which comes with what follows."""
+        if self.newest_index:
+            self._hidden_to = Index(index + 1)
         self._above.clear()
-        self._hidden_to = Index(index + 1) if is_config_above else NO_INDEX
 
     @property
     def _newest(self) -> tuple[Index, Configuration]:

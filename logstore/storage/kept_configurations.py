@@ -1,9 +1,9 @@
-"""The configurations that a replica's log holds, as a start finds them, and whether damage or the
-log start may hide one (SAFETY C5, C12).
+"""The configurations that a replica's log holds, as a start finds them, and whether damage may hide
+one (SAFETY C5, C12).
 
 Owns which CONFIG entries are read: the newest one that is known to be committed, and those above
-it. Must not know what a configuration says. A log start never passes the newest committed CONFIG,
-so a log of that level has one above its start.
+it. Must not know what a configuration says. A log that has none is taken for one that never had:
+damage hides nothing there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import msgspec
 
 from logstore.errors import CorruptData, FormatError
 from logstore.format.configuration_body import Configuration, decode_configuration
-from logstore.format.level import CONFIG_LEVEL
 from logstore.model import NO_INDEX, EntryKind, Index
 from logstore.storage.log_reader import LogReader
 from logstore.storage.recovery import Recovered
@@ -41,22 +40,12 @@ def kept_configurations(reader: LogReader, recovered: Recovered) -> KeptConfigur
             continue
         if index <= recovered.commit_floor:
             break
-    if recovered.meta.meta.level >= CONFIG_LEVEL:
+    if recovered.configs:
         hidden_to = max(hidden_to, _hidden_by_damage(reader, recovered))
-        if not recovered.configs and not _is_raised_above_start(recovered):
-            hidden_to = max(hidden_to, recovered.first_index)
     newest_committed = max(
         (index for index, _ in found if index <= recovered.commit_floor), default=NO_INDEX
     )
     return KeptConfigurations(tuple(found), hidden_to if hidden_to > newest_committed else NO_INDEX)
-
-
-def _is_raised_above_start(recovered: Recovered) -> bool:
-    """The log was raised to the level of CONFIG entries by an entry that it still has: nothing
-    below the log start is one."""
-    return recovered.start.index == NO_INDEX or any(
-        level >= CONFIG_LEVEL for _, level in recovered.levels
-    )
 
 
 def _hidden_by_damage(reader: LogReader, recovered: Recovered) -> Index:

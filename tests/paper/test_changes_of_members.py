@@ -253,7 +253,8 @@ def test_a_replica_that_may_not_know_the_newest_config_votes_and_begins_no_elect
 
 
 def test_a_replica_whose_log_was_dropped_begins_no_election_before_it_has_a_config() -> None:
-    node = OneNode(rows=ROWS[:1], term=1, newest_level=4)
+    held = ((Index(1), THREE),)
+    node = OneNode(rows=ROWS[:1], term=1, commit_floor=1, configurations=held, newest_level=4)
     node.follow(2, 2)
     node.hear_install(2, ROWS[3], term=2, level=4)
     node.flush()

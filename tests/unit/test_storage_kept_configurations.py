@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.format.configuration_body import Configuration, Member, encode_configuration
 from logstore.format.group import FRAME_HEADER_SIZE
-from logstore.format.level import CONFIG_LEVEL
 from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
@@ -27,14 +25,11 @@ def configuration(number: int) -> Configuration:
     return Configuration(number, (Member(NodeId(1), bytes([7] * 16), "node-1", 7100),))
 
 
-def log_of(level: int = CONFIG_LEVEL) -> StorageTrial:
-    """An entry of a log at `level`, as META says."""
+def log_of() -> StorageTrial:
+    """A log of one entry."""
     trial = StorageTrial(SimulatedDisk())
-    trial.newest_level = CONFIG_LEVEL
     trial.create_log()
     trial.commit(1, [8])
-    meta = trial.recovered.meta
-    meta.save(msgspec.structs.replace(meta.meta, level=level))
     return trial
 
 
@@ -77,7 +72,6 @@ def lose(trial: StorageTrial, index: Index) -> None:
 
 
 def test_a_log_without_any_lacks_none() -> None:
-    assert kept(log_of(level=1)) == NONE
     assert kept(log_of()) == NONE
 
 
@@ -143,28 +137,10 @@ def test_damaged_payloads_are_none() -> None:
     assert [each.first for each in trial.recovered.faulty] == [payload]
 
 
-def test_nothing_is_hidden_below_the_level_of_config_entries() -> None:
-    trial = log_of(level=CONFIG_LEVEL - 1)
+def test_a_log_without_any_hides_none() -> None:
+    trial = log_of()
     trial.commit(1, [8])
     lose(trial, Index(2))
     trial.commit(1, [8])
     assert kept(trial) == NONE
     assert trial.recovered.faulty
-
-
-def test_a_log_that_begins_above_the_level_and_has_none_lacks_one() -> None:
-    """Its start passed the entry that raised it, and no committed CONFIG: damage took that."""
-    trial = log_of()
-    trial.commit(1, [8, 8])
-    trial.trim(2)
-    assert kept(trial).hidden_to == trial.recovered.first_index
-
-
-def test_a_log_that_was_raised_above_its_start_has_none_below() -> None:
-    trial = log_of(level=1)
-    trial.commit(1, [8, 8])
-    trial.trim(2)
-    trial.raise_level(CONFIG_LEVEL)
-    meta = trial.recovered.meta
-    meta.save(msgspec.structs.replace(meta.meta, level=CONFIG_LEVEL))
-    assert kept(trial) == NONE
