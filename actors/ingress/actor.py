@@ -17,6 +17,7 @@ from actors.ingress.admission import Admission
 from actors.ingress.appends import Appends
 from actors.ingress.bulk import MESSAGES_PER_WORK, PeerBulk
 from actors.ingress.comparisons import Comparisons
+from actors.ingress.configuration_offers import ConfigurationOffers
 from actors.ingress.control import ControlPort
 from actors.ingress.conversations import Conversations
 from actors.ingress.full_disks import FullDisks
@@ -96,6 +97,7 @@ class IngressActor:
         self._raw = RawPort(
             raw_settings(station), self.admission, self._guard, replica, slots, ports.clock
         )
+        self._configurations = ConfigurationOffers(self.admission)
         self._appends = Appends(
             ports.append,
             ports.produce,
@@ -147,6 +149,7 @@ class IngressActor:
         slices += self.admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
         slices += self._retention.do_work(now_ns)
         work += self._appends.do_work(now_ns)
+        work += self._configurations.do_work()
         work += self.admission.propose()
         slices += self.admission.has_next_part
         self.admission.update_counters()
@@ -209,6 +212,8 @@ class IngressActor:
                 self._answer_clients(self.admission.close(message))
             case effects.TermEnded():
                 self._answer_clients(self.admission.end_term(message))
+            case effects.ProposeConfiguration():
+                self._configurations.take(message)
             case effects.HoldLogStart():
                 self._bounds.hold_log_start(message)
             case effects.LeaderChanged():

@@ -25,9 +25,10 @@ from actors.ingress.stampers import Stampers
 from actors.topology import Counter
 from actors.trace import is_sampled
 from logstore.errors import FormatError
+from logstore.format.configuration_body import Configuration, decode_configuration
 from logstore.format.message import Envelope
 from logstore.format.peer_messages import Append, AppendFrame, Install
-from logstore.model import NO_INDEX, NO_TERM, Term
+from logstore.model import NO_INDEX, NO_TERM, EntryKind, Term
 from logstore.raft.effects import StreamAccepted
 from logstore.raft.events import AppendReceived, InstallReceived
 from transport import link
@@ -45,6 +46,7 @@ class _Held(msgspec.Struct, frozen=True, gc=False):
     append: Append
     body: memoryview | None
     received_ns: int  # 0: the entry is not sampled
+    configuration: Configuration | None  # what a CONFIG holds
 
 
 class PeerBulk:
@@ -150,7 +152,15 @@ class PeerBulk:
                 envelope.sender,
             )
             return None
-        return _Held(envelope, append, body, received_ns)
+        try:
+            configuration = _configuration_in(append, body)
+        except FormatError as error:
+            self._slots[Counter.BULK_CORRUPT] += 1
+            _log.error(
+                "entry %d of node %d: %s; dropped", append.header.index, envelope.sender, error
+            )
+            return None
+        return _Held(envelope, append, body, received_ns, configuration)
 
     def _check_install(self, envelope: Envelope, install: Install) -> InstallReceived | None:
         if self._is_of_dead_stream(install.term, install.stream):
@@ -211,7 +221,22 @@ class PeerBulk:
             self._stampers.proposed.stamp(index)
         self._to_raft_bulk.send(
             AppendReceived(
-                held.envelope.sender, held.envelope.correlation, held.append, written[0], written[1]
+                held.envelope.sender,
+                held.envelope.correlation,
+                held.append,
+                *written,
+                held.configuration,
             )
         )
         return True
+
+
+def _configuration_in(append: Append, body: memoryview | None) -> Configuration | None:
+    """What the entry holds, if it is a CONFIG.
+
+    Raises:
+      FormatError: a CONFIG that is none, or of a newer version.
+    """
+    if append.header.kind != EntryKind.CONFIG:
+        return None
+    return decode_configuration(b"" if body is None else body)

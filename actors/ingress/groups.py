@@ -13,6 +13,7 @@ import msgspec
 
 from actors.topology import Counter
 from logstore.format.batch import BatchSizes
+from logstore.format.configuration_body import Configuration
 from logstore.model import NO_INDEX, EntryKind, Index, Lsn
 from logstore.session.session import WindowRow
 
@@ -48,6 +49,8 @@ class Group(msgspec.Struct, gc=False):
     `unanswered`: producers whose batches in it are not acknowledged at the commit, since their
     session has another level than quorum; `await_flush`: those batches of them that are answered
     once this leader has flushed the entry (E10).
+
+    `configuration`: what a CONFIG entry holds, as raft wanted it.
     """
 
     kind: EntryKind
@@ -68,6 +71,7 @@ class Group(msgspec.Struct, gc=False):
     expectations: list[tuple[WindowRow, Lsn]] = []
     unanswered: set[int] = set()
     await_flush: list[Origin] = []
+    configuration: Configuration | None = None
 
     def add(self, view: memoryview, origin: Origin, sizes: BatchSizes) -> None:
         """Hot: once a batch."""

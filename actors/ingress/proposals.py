@@ -198,6 +198,7 @@ class Proposals:
                 ring_end=written[1],
                 wall_ns=min(max(0, self._clock.wall_ns()), POSITION_MAX),
                 waits_for_flush=bool(group.await_flush),
+                configuration=group.configuration,
             )
         )
         return True

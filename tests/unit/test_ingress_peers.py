@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from crc32c import crc32c
 
 from actors.messages import InitReceived
 from actors.topology import Counter
+from logstore.format.configuration_body import (
+    Configuration,
+    Member,
+    decode_configuration,
+    encode_configuration,
+)
 from logstore.format.entry import EntryHeader
 from logstore.format.message import encode_message
 from logstore.format.peer_messages import (
@@ -325,3 +332,24 @@ def test_peers_wait_until_we_know_who_we_are():
     assert stage.ingress._ports.peer_control not in stage.ingress.wait_on()
     stage.identify()
     assert len(stage.heard()) == 1
+
+
+CONFIGURATION = Configuration(1, (Member(1, bytes([7] * 16), "node-1", 7100),))
+
+
+def config_append(body):
+    message, _ = append(body=body)
+    header = msgspec.structs.replace(message.append().header, kind=EntryKind.CONFIG, count=0)
+    return AppendFrame.of(Append(3, 1, 0, header)), body
+
+
+def test_raft_hears_what_a_config_holds(stage):
+    stage.peer_send("peer_bulk", *config_append(encode_configuration(CONFIGURATION)))
+    [(message, body)] = received(stage)
+    assert message.configuration == CONFIGURATION == decode_configuration(body)
+
+
+def test_a_config_that_is_none_is_dropped(stage):
+    stage.peer_send("peer_bulk", *config_append(b"12345678"))
+    assert received(stage) == []
+    assert stage.counter(Counter.BULK_CORRUPT) == 1
