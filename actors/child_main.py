@@ -24,6 +24,7 @@ from actors.station import Station
 from actors.writer import WriterActor
 from logstore.config import parse_config
 from logstore.errors import ConfigError, FolderRefused
+from transport.errors import LinkError
 
 
 def make_actor(station: Station) -> Actor:
@@ -44,13 +45,17 @@ def make_actor(station: Station) -> Actor:
 def run_child(spec: ChildSpec) -> None:
     """
     Raises:
-      SystemExit: with EXIT_REFUSED, if starting the process again cannot help.
+      SystemExit: with EXIT_REFUSED, if starting the process again cannot help; with 1, if it
+        cannot listen.
     """
     try:
         _run_actors(spec)
     except (ConfigError, FolderRefused) as error:
         logging.critical("%s", error)
         sys.exit(EXIT_REFUSED)
+    except LinkError as error:  # a port that is in use may be free at the next restart
+        logging.critical("%s", error)
+        sys.exit(1)
 
 
 def _run_actors(spec: ChildSpec) -> None:

@@ -278,8 +278,7 @@ def standings(state: ClusterState, leader: int, *, timeout_s: float = OTHERS_S) 
         _ask(state, timeout_s, look)
     for row in state.nodes:
         if not is_alive(row):
-            last_line = log_tail(row).rpartition("\n")[2] or "it says nothing"
-            words[row.node] = f"has ended ({last_line}; more in its log)"
+            words[row.node] = f"has ended ({_why_ended(row)}; more in its log)"
     return words
 
 
@@ -392,6 +391,17 @@ def _choose_config(
         temporary.write_text(render_config(default_config(auto_init=auto_init)), encoding="utf-8")
         temporary.replace(path)
     return path
+
+
+def _why_ended(row: ReplicaProcess) -> str:
+    """The line of its log that says why: its supervisor only says last which process ended."""
+    lines = log_tail(row).splitlines()
+    for line in reversed(lines):
+        if " supervisor: starting in mode " in line:
+            break
+        if " CRITICAL " in line and " supervisor: " not in line:
+            return line
+    return lines[-1] if lines else "it says nothing"
 
 
 def _describe_end(row: ReplicaProcess) -> str:

@@ -25,6 +25,7 @@ from logstore.cli.output import (
     write_json,
     write_json_line,
 )
+from logstore.cli.trouble import silent_words
 from logstore.client import clock
 from logstore.client.client import LogClient, connect
 from logstore.client.status import UNREACHABLE
@@ -171,11 +172,11 @@ def _unknown_words(found: dict[str, Any]) -> str:
         return f"node {found['leader']} leads and shows nothing yet: ask again"
     words = "nobody leads, and only a leader knows how far the others are"
     answering, unreachable = found["answering"], found["unreachable"]
-    if unreachable:
-        words += f"; nodes without an answer: {', '.join(map(str, unreachable))}"
     nodes = len(answering) + len(unreachable)
+    if unreachable:
+        words += f"; {silent_words(unreachable, nodes)}"
     if len(answering) < majority(nodes):
-        return f"{words} (a leader needs {majority(nodes)} of {nodes})"
+        return words
     return f"{words}; an election may be under way: ask again"
 
 

@@ -18,7 +18,13 @@ from logstore.cli.options import (
     timeout_option,
 )
 from logstore.cli.output import Terminal, committed_words, say, write_json
-from logstore.cli.trouble import install_words, placement_words, trouble_of
+from logstore.cli.trouble import (
+    install_words,
+    leaderless_words,
+    placement_words,
+    trouble_of,
+    unheard_words,
+)
 from logstore.client.client import LogClient, connect
 from logstore.client.core.verification import Verification
 from logstore.client.status import UNREACHABLE
@@ -130,7 +136,9 @@ def _print_status(found: dict[str, Any]) -> None:
             str("-" if row["lag_payloads"] is None else row["lag_payloads"]),
             f"{sum(each['cpu_percent'] for each in processes):.0f}" if processes else "-",
             f"{sum(each['rss_mb'] for each in processes):.0f}" if processes else "-",
-            _faulty_words(row["faulty"], row.get("faulty_count", len(row["faulty"]))),
+            "-"
+            if row["role"] == UNREACHABLE
+            else _faulty_words(row["faulty"], row.get("faulty_count", len(row["faulty"]))),
         )
     leader = f"node {found['leader']} leads" if found["leader"] else "nobody leads"
     console = Terminal()
@@ -138,8 +146,11 @@ def _print_status(found: dict[str, Any]) -> None:
     lag: dict[str, Any] = next((row["lag"] for row in found["nodes"] if row.get("lag")), {})
     console.print(f"{leader} in term {found['term']}, {committed}{held_words(lag)}")
     console.print(table)
+    if words := leaderless_words(found):
+        say(words)
     for row in found["nodes"]:
-        for words in filter(None, (install_words(row), trouble_of(row), placement_words(row))):
+        said = (unheard_words(row, lag), install_words(row), trouble_of(row), placement_words(row))
+        for words in filter(None, said):
             say(f"node {row['node']}: {words}")
 
 

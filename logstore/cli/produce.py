@@ -20,7 +20,7 @@ from logstore.cli.interrupts import InterruptibleSource, Interrupts, Terminated
 from logstore.cli.lines import read_lines
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import Bar, say, write_json
-from logstore.cli.trouble import troubles_of
+from logstore.cli.trouble import leaderless_words, troubles_of
 from logstore.client.client import connect
 from logstore.client.clock import monotonic_ns
 from logstore.client.core.producer_statistics import ProducerStatistics
@@ -212,12 +212,14 @@ def _status_of(error: LogStoreError | TimeoutError) -> ExitStatus:
 
 
 def _why_stalled(error: Exception, endpoints: str, timeout_s: float) -> str:
-    """What the replicas say is wrong with them, a full disk for example, where nothing went on."""
+    """What is wrong with the replicas, where nothing went on: a full disk for example, or too few
+    that answer."""
     if not isinstance(error, Overloaded | NoQuorum | NotCommitted | OutcomeUnknown | TimeoutError):
         return ""
     try:
         with connect(endpoints, timeout=min(timeout_s, ASK_WHY_S)) as client:
-            return troubles_of(client.admin.status())
+            status = client.admin.status()
+            return "; ".join(filter(None, (leaderless_words(status), troubles_of(status))))
     except LogStoreError:
         return ""
 

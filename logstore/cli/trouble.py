@@ -11,6 +11,7 @@ from logstore.cli.cpu_list import cpu_words
 from logstore.client.status import UNREACHABLE
 from logstore.format.level import refusal_of
 from logstore.limits import CLOCK_AHEAD_MAX_NS, MIB
+from logstore.raft.quorum import majority
 
 
 def trouble_of(row: dict[str, Any]) -> str:
@@ -18,7 +19,7 @@ def trouble_of(row: dict[str, Any]) -> str:
     is."""
     full = "its disk is full: free some space" if row.get("is_disk_full") else ""
     empty = ""
-    if row.get("state") == "empty" and not row.get("refusal"):
+    if row.get("state") == "empty" and not (row.get("refusal") or row.get("damage")):
         empty = (
             "runs, and is part of no cluster yet: `logstore init` forms it where auto_init = "
             "false, else it forms once every node answers"
@@ -70,6 +71,36 @@ def troubles_of(status: dict[str, Any]) -> str:
     """What is wrong with the replicas that answered, each by its node."""
     rows = ((row["node"], trouble_of(row)) for row in status["nodes"])
     return "; ".join(f"node {node}: {trouble}" for node, trouble in rows if trouble)
+
+
+def leaderless_words(status: dict[str, Any]) -> str:
+    """Which nodes do not answer, where nobody leads; empty if one leads, or if all answer."""
+    nodes = status["nodes"]
+    silent = [row["node"] for row in nodes if row["role"] == UNREACHABLE]
+    return silent_words(silent, len(nodes)) if silent and not status.get("leader") else ""
+
+
+def silent_words(silent: list[int], nodes: int) -> str:
+    """That these of so many nodes do not answer, and whether nobody can lead for that."""
+    words = f"nodes without an answer: {', '.join(map(str, silent))}"
+    needed = majority(nodes)
+    if nodes - len(silent) >= needed:
+        return words
+    return f"{words} (a leader needs {needed} of {nodes})"
+
+
+def unheard_words(row: dict[str, Any], lag: dict[str, Any]) -> str:
+    """For how long the leader has not heard a replica that does not answer here; empty if it
+    answers, or if there is no leader to say so."""
+    if row["role"] != UNREACHABLE:
+        return ""
+    for follower in lag.get("followers", ()):
+        if follower["node"] == row["node"]:
+            return (
+                f"does not answer; the leader has not heard it for "
+                f"{follower['silent_seconds']:.1f} s"
+            )
+    return ""
 
 
 def standing_of(row: dict[str, Any], leader: int) -> str:

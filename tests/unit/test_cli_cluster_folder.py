@@ -204,6 +204,18 @@ def test_a_replica_that_is_silent_or_refused_is_not_said_to_follow(tmp_path: Pat
         (tmp_path / "log").write_text("begins\nnode 1 does not start: no CPU 77 here\n")
         words = standings(ClusterState([cluster.endpoint], str(config), [gone]), 2, timeout_s=0.2)
         assert words[1] == "has ended (node 1 does not start: no CPU 77 here; more in its log)"
+        ending = "CRITICAL log node 1 supervisor: writer exited with status 78\n"
+        for begin, why in (
+            ("CRITICAL log node 1 writer: of another start\n", ending.strip()),
+            ("", "CRITICAL log node 1 writer: is node 2's"),
+        ):
+            starting = "INFO log node 1 supervisor: starting in mode single, as one\n"
+            own = "" if begin else "2026 CRITICAL log node 1 writer: is node 2's\n"
+            (tmp_path / "log").write_text(f"2026 {begin}2026 {starting}{own}2026 {ending}")
+            words = standings(
+                ClusterState([cluster.endpoint], str(config), [gone]), 2, timeout_s=0.2
+            )
+            assert words[1] == f"has ended (2026 {why}; more in its log)"
     assert standings(state, NOT_FORMED) == {1: "waits for `logstore init`"}
 
 

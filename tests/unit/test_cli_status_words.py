@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logstore.cli.trouble import install_words, trouble_of
+from logstore.cli.trouble import install_words, leaderless_words, trouble_of, unheard_words
 
 ROW = {"node": 2, "state": "voter", "lost_flushed": None, "clock_skew_ms": {}}
 
@@ -10,6 +10,34 @@ ROW = {"node": 2, "state": "voter", "lost_flushed": None, "clock_skew_ms": {}}
 def test_a_replica_without_trouble_is_not_mentioned() -> None:
     assert trouble_of(ROW) == ""
     assert trouble_of({"node": 2, "role": "unreachable"}) == ""
+
+
+def test_a_replica_that_does_not_answer_has_the_leaders_word_for_how_long() -> None:
+    lag = {"followers": [{"node": 2, "silent_seconds": 4.25}]}
+    silent = {"node": 2, "role": "unreachable"}
+    words = "does not answer; the leader has not heard it for 4.2 s"
+    assert unheard_words(silent, lag) == words
+    assert unheard_words(silent, {}) == ""
+    assert unheard_words(silent | {"role": "follower"}, lag) == ""
+
+
+def test_without_a_leader_the_nodes_that_do_not_answer_are_named() -> None:
+    rows = [{"node": node, "role": "unreachable"} for node in (1, 2)]
+    others = [{"node": node, "role": "follower"} for node in (3, 4, 5)]
+    status = {"leader": 0, "nodes": [*rows, *others]}
+    assert leaderless_words(status) == "nodes without an answer: 1, 2"
+    few = {"leader": 0, "nodes": [*rows, *others[:1]]}
+    assert leaderless_words(few) == "nodes without an answer: 1, 2 (a leader needs 2 of 3)"
+    assert leaderless_words(status | {"leader": 3}) == ""
+    assert leaderless_words({"leader": 0, "nodes": others}) == ""
+
+
+def test_a_replica_without_its_meta_is_not_said_to_wait_for_a_cluster() -> None:
+    row = ROW | {"state": "empty", "refusal": None}
+    assert trouble_of(row).startswith("runs, and is part of no cluster yet")
+    assert trouble_of(row | {"damage": "meta.a and meta.b are gone"}) == (
+        "meta.a and meta.b are gone"
+    )
 
 
 def test_entries_that_were_acknowledged_and_are_gone_are_named() -> None:
