@@ -1,23 +1,45 @@
-"""Runs the blocks of a document in order, as a reader does, on a cluster of its own ports."""
+"""Runs the blocks of a document in order, as a reader does, on a cluster of its own ports.
+
+A `text` block is what the `bash` block before it prints: its lines, in this order, among others.
+There `…` stands for anything, and spaces for any number of them. A block that only asks is given
+again until it prints that, as its reader would.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from logstore.cli.cluster_folder import read_state
-from logstore.cli.embedded import make_small_config
+from logstore.cli.embedded import make_small_config, poll_until
 from logstore.cli.replica_process import kill_replica, wait_gone
 from logstore.config import Config, render_config
+from logstore.settings import PortOffset
 
 CONFIG_NAME = "ports.toml"
 BLOCK_TIMEOUT_S = 120
 REAP_S = 10.0
+ASKED_FOR_S = 60.0
+ASKED_EVERY_MS = 500
+_ASKING = ("logstore status", "logstore cluster status", "logstore lag", "logstore verify", "curl ")
+_STEP = re.compile(
+    r"^ *```bash\n(.*?)^ *```\n(?:\s*^ *```text\n(.*?)^ *```\n)?", re.DOTALL | re.MULTILINE
+)
+
+
+class Step(NamedTuple):
+    """A block of commands, and the lines that it prints."""
+
+    command: str
+    lines: list[str]
 
 
 @contextmanager
@@ -55,3 +77,54 @@ def run_block(folder: Path, config: Config, text: str, language: str = "bash") -
     )  # fmt: skip
     assert done.returncode == 0, f"{text}\n{done.stdout}"
     return done.stdout
+
+
+def steps_of(text: str) -> list[Step]:
+    """Every block of commands, with the lines below it."""
+    found = (map(textwrap.dedent, match.groups("")) for match in _STEP.finditer(text))
+    return [Step(command, lines.splitlines()) for command, lines in found]
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """What is below each heading of the second level."""
+    parts = text.split("\n## ")[1:]
+    return {head: body for head, _, body in (part.partition("\n") for part in parts)}
+
+
+def with_ports_of(config: Config, text: str) -> str:
+    """The text with this cluster's ports for those of `cluster up`."""
+    for node in config.node_ids():
+        for offset in PortOffset:
+            said, own = f":{7_090 + 10 * node + offset}", f":{config.port(node, offset)}"
+            text = re.sub(rf"{said}\b", own, text)
+    return text
+
+
+def run_step(folder: Path, config: Config, step: Step) -> str:
+    """What its commands say, which has the lines of the step in their order."""
+    said: list[str] = []
+    command = with_ports_of(config, step.command)
+
+    def is_as_written() -> bool:
+        said.append(run_block(folder, config, command))
+        return not missing_line(step.lines, said[-1])
+
+    asks = command.startswith(_ASKING)
+    poll_until(is_as_written, ASKED_FOR_S if asks else 0.0, look_ms=ASKED_EVERY_MS)
+    missing = missing_line(step.lines, said[-1])
+    assert not missing, f"{command}does not say {missing!r}, but\n{said[-1]}"
+    return said[-1]
+
+
+def missing_line(lines: list[str], said: str) -> str:
+    """The first of the lines that is not there after those before it; empty: all are."""
+    left = iter(" ".join(line.split()) for line in said.splitlines())
+    for line in lines:
+        if not any(re.fullmatch(pattern_of(line), each) for each in left):
+            return line
+    return ""
+
+
+def pattern_of(words: str) -> str:
+    """What matches them, with anything where they have `…`."""
+    return ".*".join(map(re.escape, " ".join(words.split()).split("…")))

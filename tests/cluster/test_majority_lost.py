@@ -13,7 +13,7 @@ import logstore
 from tests.cluster.document_blocks import endpoints_of, ports_for, run_block
 from tests.tidy.repository import text_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.runbook("majority-lost"), pytest.mark.slow, pytest.mark.timeout(300)]
 LINES = [b"line %d" % number for number in range(200)]
 
 

@@ -121,6 +121,7 @@ def test_when_a_majority_is_full_appends_fail_in_time_and_go_on_with_space(site:
     load.assert_kept()
 
 
+@pytest.mark.runbook("full-disk")
 def test_the_runbook_ends_full_disks(
     site: Site, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
