@@ -89,9 +89,11 @@ def up(config_path: Path | None, folder: Path, timeout_s: float, first_lsn: int 
 
 @cluster.command("down")
 @_folder
-def down(folder: Path) -> None:
-    """Stop every replica in order; kill what does not stop."""
-    for row, outcome in bring_down(folder.resolve(), say=say):
+@click.option("--node", type=click.IntRange(1), help="stop the replica of this node only")
+def down(folder: Path, node: int | None) -> None:
+    """Stop every replica in order; kill what does not stop. `logstore cluster up` starts what was
+    stopped."""
+    for row, outcome in bring_down(folder.resolve(), node=node, say=say):
         click.echo(f"node {row.node} (pid {row.pid}): {outcome}")
 
 

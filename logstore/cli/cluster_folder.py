@@ -322,26 +322,32 @@ def bring_down(
     folder: Path,
     timeout_s: float = STOP_TIMEOUT_S,
     *,
+    node: int | None = None,
     say: Callable[[str], None] = lambda _: None,
     notice_s: float = STOP_NOTICE_S,
 ) -> list[tuple[ReplicaProcess, str]]:
-    """Stop every replica of the folder; what became of each: "stopped", "killed" or "was gone".
+    """Stop replicas of the folder; what became of each: "stopped", "killed" or "was gone".
 
     Args:
       folder: of the cluster.
       timeout_s: how long all together may take; those that still run then are killed.
+      node: which one is stopped; None: all.
       say: prints a line for people.
       notice_s: after so long, replicas that still run are named.
 
     Raises:
-      InvalidRequest: no cluster was started there.
+      InvalidRequest: no cluster was started there, or it has no such node.
       Overloaded: another command is at work there.
       Unreachable: a process does not end even when killed.
     """
     if not folder.is_dir() or (state := read_state(folder)) is None:
         raise InvalidRequest(f"no cluster was started in {folder}: name its folder with --dir")
+    chosen = [row for row in state.nodes if node in (None, row.node)]
+    if node is not None and not chosen:
+        nodes = ", ".join(str(row.node) for row in state.nodes)
+        raise InvalidRequest(f"the cluster in {folder} has no node {node}: it has {nodes}")
     with locked(folder):
-        alive = [row for row in state.nodes if is_alive(row)]
+        alive = [row for row in chosen if is_alive(row)]
         for row in alive:
             # all at once: the last ones have no replica to hand over to, and need not wait
             send_stop(row)
@@ -353,9 +359,7 @@ def bring_down(
                     f"node {row.node} (pid {row.pid}) does not stop: it is killed if it has not "
                     f"within {_seconds_until(deadline_ns):.0f} s"
                 )
-        return [
-            (row, _finish(row, deadline_ns) if row in alive else "was gone") for row in state.nodes
-        ]
+        return [(row, _finish(row, deadline_ns) if row in alive else "was gone") for row in chosen]
 
 
 def _finish(row: ReplicaProcess, deadline_ns: int) -> str:

@@ -144,7 +144,7 @@ def _print_status(found: dict[str, Any]) -> None:
     console = Terminal()
     committed = committed_words(found["log_start_lsn"], found["commit_lsn"])
     lag: dict[str, Any] = next((row["lag"] for row in found["nodes"] if row.get("lag")), {})
-    console.print(f"{leader} in term {found['term']}, {committed}{held_words(lag)}")
+    console.print(f"{leader} in term {found['term']}, {committed}{held_words(lag)}", soft_wrap=True)
     console.print(table)
     if words := leaderless_words(found):
         say(words)
@@ -167,6 +167,8 @@ def _print_verification(found: Verification) -> None:
     words = f"chains are {verdict} up to LSN {found.compared_lsn}"
     if len(missing) == len(found.replicas):
         words = "no chain was compared"
+    elif missing and len(missing) == len(found.replicas) - 1:
+        words = f"one chain, up to LSN {found.compared_lsn}, and none to compare it with"
     console.print(f"{words}; not compared: node {', '.join(missing)}" if missing else words)
 
 

@@ -32,12 +32,14 @@ from logstore.errors import (
     LogStoreError,
     NoQuorum,
     NotCommitted,
+    NotReady,
     OutcomeUnknown,
     Overloaded,
 )
 from logstore.format.codecs import NAMES, NO_COMPRESSION
 from logstore.limits import BATCH_MAX_PAYLOADS, MIB
 
+_STALLS = (NoQuorum, NotCommitted, NotReady, OutcomeUnknown, Overloaded)
 WINDOW_BYTES = 16 * MIB
 # Futures held: an empty line is 4 bytes of window, but its future is about 60 bytes of memory.
 FUTURES_MAX = 65_536
@@ -214,7 +216,7 @@ def _status_of(error: LogStoreError | TimeoutError) -> ExitStatus:
 def _why_stalled(error: Exception, endpoints: str, timeout_s: float) -> str:
     """What is wrong with the replicas, where nothing went on: a full disk for example, or too few
     that answer."""
-    if not isinstance(error, Overloaded | NoQuorum | NotCommitted | OutcomeUnknown | TimeoutError):
+    if not isinstance(error, (*_STALLS, TimeoutError)):
         return ""
     try:
         with connect(endpoints, timeout=min(timeout_s, ASK_WHY_S)) as client:

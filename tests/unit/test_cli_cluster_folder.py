@@ -29,7 +29,7 @@ from logstore.cli.cluster_folder import (
 )
 from logstore.cli.main import main
 from logstore.cli.port_users import describe, port_users
-from logstore.cli.replica_process import ReplicaProcess, start_tick
+from logstore.cli.replica_process import ReplicaProcess, is_alive, start_tick
 from logstore.config import Config, NodeSettings, render_config
 from logstore.errors import ConfigError, ErrorCode, FolderRefused, InvalidRequest, NoQuorum
 from logstore.format.client_messages import (
@@ -40,7 +40,7 @@ from logstore.format.client_messages import (
     WatermarksRequest,
 )
 from logstore.settings import ClusterSettings, ProcessSettings
-from tests.unit.cli_stage import kept_process_settings
+from tests.unit.cli_stage import kept_process_settings, run
 from tests.unit.client_stage import Cluster, free_base_ports
 
 STUBBORN = (
@@ -267,3 +267,25 @@ def test_an_up_that_cannot_note_whom_it_started_stops_them(
     with pytest.raises(FolderRefused, match="no space"):
         bring_up(tmp_path / "cluster", config_at(port, tmp_path), first_lsn=None)
     assert stopped == [me()]
+
+
+def test_down_stops_the_node_that_is_named_and_no_other(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sleepers = [subprocess.Popen(["sleep", "60"]) for _ in "12"]
+    try:
+        rows = [
+            ReplicaProcess(node, each.pid, str(tmp_path), start_tick(each.pid) or 0)
+            for node, each in enumerate(sleepers, 1)
+        ]
+        write_state(tmp_path, ClusterState([], "unused", rows))
+        down = ("cluster", "down", "--dir", tmp_path, "--node")
+        assert run(*down, "2") == 0
+        assert capfd.readouterr().out == f"node 2 (pid {rows[1].pid}): stopped\n"
+        assert (is_alive(rows[0]), is_alive(rows[1])) == (True, False)
+        assert run(*down, "3") == 2
+        assert "has no node 3: it has 1, 2\n" in capfd.readouterr().err
+    finally:
+        for each in sleepers:
+            each.kill()
+            each.wait()

@@ -19,6 +19,7 @@ from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     DoneReply,
     ErrorReply,
+    OpenSessionRequest,
     SessionStateRequest,
     SetCursorRequest,
     StatusReply,
@@ -258,6 +259,18 @@ def test_verify_counts_nothing_of_a_replica_that_could_not_be_read(
     assert "0000" not in said
 
 
+def test_verify_says_that_one_chain_alone_is_compared_with_none(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Cluster(nodes=2) as cluster:
+        monkeypatch.setenv("LOGSTORE_ENDPOINT", cluster.endpoint)
+        cluster.replicas[1].on[VerifyRequest] = lambda _: VerifyReply(3, 3, 255, 3, 100, 3, b"[]")
+        cluster.replicas[2].stop()
+        assert run("verify", "--timeout", "0.2") == 3
+    said = capfd.readouterr().out
+    assert "one chain, up to LSN 3, and none to compare it with; not compared: node 2" in said
+
+
 def test_a_digest_is_a_line_that_equal_logs_share(
     replica: FakeReplica, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -342,6 +355,28 @@ def test_produce_says_what_the_replicas_say_is_wrong(
     replica.on_push = lambda *_: None
     assert run("produce", source, "--timeout", "0.2") == 3
     assert "node 1: its disk is full: free some space" in capfd.readouterr().err
+    not_ready = ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"this leader is not ready yet")
+    replica.on[OpenSessionRequest] = lambda _: not_ready
+    assert run("produce", source, "--timeout", "0.2") == 3
+    said = capfd.readouterr().err
+    assert "not ready yet; node 1: its disk is full: free some space" in said
+
+
+def test_produce_without_a_leader_says_who_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "lines"
+    source.write_bytes(b"one\n")
+    with Cluster(nodes=3) as cluster:
+        monkeypatch.setenv("LOGSTORE_ENDPOINT", cluster.endpoint)
+        cluster.leader = 0
+        follower = StatusReply(b'{"role":"follower","term":1}')
+        cluster.replicas[1].on[StatusRequest] = lambda _: follower
+        cluster.replicas[2].stop()
+        cluster.replicas[3].stop()
+        assert run("produce", source, "--timeout", "0.5") == 3
+    said = capfd.readouterr().err
+    assert "leads; nodes without an answer: 2, 3 (a leader needs 2 of 3)\n" in said
 
 
 def test_a_replica_that_is_named_and_silent_is_named(
