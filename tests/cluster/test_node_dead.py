@@ -21,6 +21,7 @@ from logstore.config import Config
 from tests.cluster.document_blocks import (
     CONFIG_NAME,
     endpoints_of,
+    needs_curl,
     pattern_of,
     ports_for,
     run_block,
@@ -37,14 +38,16 @@ pytestmark = [
     pytest.mark.runbook("node-dead"),
     pytest.mark.slow,
     pytest.mark.timeout(400),
-    pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed: /metrics is asked"),
+    needs_curl,
 ]
 RUNBOOK = Path("docs/runbooks/node-dead.md")
 DEAD = 3
 LINES = [b"line %d" % number for number in range(300)]
 REAP_S = 10.0
 ELECTED_S = 60.0
-# Of the table of messages; the test of docs/runbooks/full-disk.md has this one.
+# Of the table of messages; the test of docs/runbooks/full-disk.md has the last one.
+IN_USE = "… is in use by another supervisor"
+OLDER_COPY = "has LOST entries … to …, which it had flushed and acknowledged"
 ON_A_FULL_DISK = "its disk is full: free some space"
 
 
@@ -118,13 +121,12 @@ def _up_without_meta(site: Site) -> str:
     return site.up()
 
 
-# Message of the table to what brings it about.
+# Message of the table to what brings it about: none of them lets the replica acknowledge anything.
 CAUSES: dict[str, Callable[[Site], str]] = {
     "port … of node 3 is in use by process …": _with_a_port_taken(_up_is_refused),
     "port … in use: stop the process that listens on …": _with_a_port_taken(
         lambda site: site.serve(DEAD)
     ),
-    "… is in use by another supervisor": _serve_a_second_time,
     "… is node 1's, this is node 3: check the folder": _up_with_another_nodes_folder,
     "this node has no log: its disk was lost or is new": _up_with_an_empty_folder,
     "meta.a and meta.b are both damaged or missing": _up_without_meta,
@@ -176,9 +178,19 @@ def test_every_message_of_its_table_is_what_the_product_says(site: Site) -> None
         site.kill(DEAD)
         shutil.rmtree(site.node_folder(DEAD))
     text = sections_of(text_of(RUNBOOK))["It does not start, or takes no part"]
-    assert set(re.findall(r"^\| `(.*?)` \|", text, re.MULTILINE)) == {*CAUSES, ON_A_FULL_DISK}
-    kept.rename(site.node_folder(DEAD))
+    assert set(re.findall(r"^\| `(.*?)` \|", text, re.MULTILINE)) == {
+        *CAUSES, IN_USE, OLDER_COPY, ON_A_FULL_DISK
+    }  # fmt: skip
+    shutil.copytree(kept, site.node_folder(DEAD), symlinks=True)
+    said_in_time(site, IN_USE, _serve_a_second_time)
     said_in_time(site, "node 3 follows, pid", Site.up)
+    with site.connect() as log, log.producer() as producer:
+        last = producer.append(b"on its disk, too").result(60).last
+        assert log.admin.watermarks(replica=DEAD, min_lsn=last).visible_lsn == last
+    site.kill(DEAD)
+    shutil.rmtree(site.node_folder(DEAD))
+    kept.rename(site.node_folder(DEAD))
+    said_in_time(site, OLDER_COPY, Site.up)
 
 
 def said_in_time(site: Site, message: str, bring_about: Callable[[Site], str]) -> str:
@@ -193,5 +205,5 @@ def said_in_time(site: Site, message: str, bring_about: Callable[[Site], str]) -
         said.append(site.up())
         return False
 
-    assert poll_until(is_said, ELECTED_S), said
+    assert poll_until(is_said, ELECTED_S), "\n".join(said)
     return "".join(said)

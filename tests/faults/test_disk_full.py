@@ -13,10 +13,10 @@ import pytest
 
 import logstore
 from logstore.cli.embedded import poll_until
-from logstore.cli.main import main
 from logstore.errors import DiskFull, OutcomeUnknown, OutOfRange
 from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import MIB
+from tests.cluster.document_blocks import needs_curl, run_step, steps_of
 from tests.faults import small_disk
 from tests.faults.ledger import Load, read_all
 from tests.faults.quick_cluster import (
@@ -122,31 +122,28 @@ def test_when_a_majority_is_full_appends_fail_in_time_and_go_on_with_space(site:
 
 
 @pytest.mark.runbook("full-disk")
-def test_the_runbook_ends_full_disks(
-    site: Site, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every command of docs/runbooks/full-disk.md, in its order, with an LSN of this log. Nobody
-    else makes space. A replica whose newest entries no leader has stays full: to truncate them it
-    would need another segment."""
+@needs_curl
+def test_the_runbook_ends_full_disks(site: Site, tmp_path: Path) -> None:
+    """docs/runbooks/full-disk.md as it stands, with an LSN of this log. Nobody else makes space. A
+    replica whose newest entries no leader has stays full: to truncate them it would need another
+    segment."""
     cluster = site.cluster
-    monkeypatch.setenv("LOGSTORE_ENDPOINT", ",".join(cluster.endpoints))
-    with logstore.connect(cluster.endpoints, timeout=30) as log:
+    with (
+        logstore.connect(cluster.endpoints, timeout=30) as log,
+        logstore.connect(cluster.endpoints, timeout=2) as hasty,
+    ):
         with log.producer() as producer:
             for future in [producer.append(PAYLOAD) for _ in range(100)]:
                 lsn = future.result(30).first
         log.admin.set_cursor("archive", lsn - 50, hold=True)
         site.fill_until_full_by_appends(log, 2)
-        statuses = []
-        for line in RUNBOOK.read_text(encoding="utf-8").splitlines():
-            command = line.strip().split()
-            if command[:1] == ["logstore"]:
-                arguments = [str(lsn) if each == "5000000" else each for each in command[1:]]
-                statuses.append((command[1], run_command(arguments)))
-        assert statuses == [
-            ("status", 0), ("lag", 0), ("trim", 4), ("cursor", 0), ("cursor", 0), ("trim", 0),
-            ("status", 0),
-        ], cluster.said()  # fmt: skip
-        assert "cursor archive holds what follows" in capfd.readouterr().err
+        assert poll_until(lambda: is_refused(hasty), RECOVERY_TIMEOUT_S)
+        text = RUNBOOK.read_text(encoding="utf-8").replace("5000000", str(lsn))
+        steps = steps_of(text)
+        assert len(steps) == 8
+        assert all(step.lines for step in steps)
+        for step in steps:
+            run_step(tmp_path, cluster.config, step)
         assert poll_until(lambda: len(site.full_nodes()) <= 1, RECOVERY_TIMEOUT_S)
         end = log.producer().append(PAYLOAD).result(30).first
         site.make_space(cluster.nodes)
@@ -186,13 +183,6 @@ def is_refused(log: logstore.LogClient) -> bool:
     except logstore.LogStoreError:
         return True
     return False
-
-
-def run_command(arguments: list[str]) -> int:
-    try:
-        return main(arguments)
-    except SystemExit as exit_:
-        return int(exit_.code or 0)
 
 
 def _append_until_refused(producer: logstore.Producer) -> None:
