@@ -263,6 +263,20 @@ def test_a_replica_whose_log_was_dropped_begins_no_election_before_it_has_a_conf
     assert (node.core.role, node.core.commit) == (Role.FOLLOWER, 4)
 
 
+def test_a_learner_that_catches_up_brings_no_commit_nearer() -> None:
+    """A leader whose appends reach no voter stops leading all the same."""
+    node = leader_with(WITH_D)
+    node.propose(0)
+    for at in range(1, 3_000):
+        for peer in (2, 3, 4):
+            node.hear_reply(peer, 1)
+        node.hear(4, HeartbeatReply(node.core.term, 1, Index(at), Index(0), Index(0)))
+        node.tick()
+        if node.core.role != Role.LEADER:
+            return
+    raise AssertionError("it leads on")
+
+
 def test_a_leader_hands_over_to_no_learner() -> None:
     node = leader_with(WITH_D)
     joined(node, 4)

@@ -61,7 +61,7 @@ def test_no_message_passes_an_order_that_waits(stage: Stage) -> None:
     assert not stage.sender.offer(order(2))
     stage.drain()
     assert stage.sender.offer(order(3))
-    assert "StopLeading(term=3) passes StopLeading(term=2)" in stage.complaints[0]
+    assert "StopLeading(term=3, peer=0) passes StopLeading(term=2, peer=0)" in stage.complaints[0]
 
 
 def test_what_waits_goes_first_and_others_after_it(stage: Stage) -> None:
