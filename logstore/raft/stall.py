@@ -27,9 +27,9 @@ def on_appended(state: State, leading: Leading) -> None:
 
 
 def on_progress(state: State, leading: Leading, progress: Progress) -> None:
-    """The peer accepted or persisted more. That is progress while the peer, a voter, lacks the first
-    entry that counting can commit, which is of this term (V1); later ones bring no commit nearer.
-    The caller has not updated the peer's match yet."""
+    """The peer accepted or persisted more. That is progress while the peer is a voter and lacks the
+    first entry that counting can commit, which is of this term (V1); later ones bring no commit
+    nearer. The caller has not updated the peer's match yet."""
     if progress.peer not in state.electors:
         return  # a learner may catch up for hours
     if progress.match < max(state.commit + 1, leading.noop_index):

@@ -267,6 +267,7 @@ def test_a_learner_that_catches_up_brings_no_commit_nearer() -> None:
     """A leader whose appends reach no voter stops leading all the same."""
     node = leader_with(WITH_D)
     node.propose(0)
+    node.flush()
     for at in range(1, 3_000):
         for peer in (2, 3, 4):
             node.hear_reply(peer, 1)
