@@ -10,6 +10,7 @@ import ctypes
 import logging
 import os
 import signal
+from contextlib import suppress
 
 import msgspec
 
@@ -29,13 +30,17 @@ LIFELINE = 0
 EXIT_PARENT_GONE = 72
 # The exit status of a child that starting again cannot help: an operator must act.
 EXIT_REFUSED = 78
+# Of one that found out that its replica must not go on, and left word why (SAFETY L6).
+EXIT_LOST = 79
+LAST_WORDS_MAX_BYTES = 4_096  # PIPE_BUF: what a write to an empty pipe never waits for
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ChildSpec(msgspec.Struct, frozen=True):
     """Everything a child needs. Which actors it runs, the layout of the config says. Descriptors
-    are the supervisor's, inherited under the same numbers; `bells` has every actor's."""
+    are the supervisor's, inherited under the same numbers; `bells` has every actor's. `damage`: why
+    this replica must not go on, as found out before; `last_words`: a pipe for what it finds out."""
 
     process: str
     node: int
@@ -48,6 +53,14 @@ class ChildSpec(msgspec.Struct, frozen=True):
     stamps: int
     bells: dict[str, int]
     placement: Placement
+    damage: str = ""
+    last_words: int = -1
+
+
+def leave_last_words(spec: ChildSpec, text: str) -> None:
+    """Tell the supervisor why this replica must not go on. One that is gone reads nothing."""
+    with suppress(OSError):
+        os.write(spec.last_words, text.encode()[:LAST_WORDS_MAX_BYTES])
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -91,6 +104,7 @@ def open_stations(spec: ChildSpec) -> list[Station]:
             folder=spec.folder,
             regions=regions,
             host=RealHost(has_own_thread=len(actors) == 1),
+            damage=spec.damage,
         )
         for actor in actors
     ]

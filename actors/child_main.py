@@ -12,7 +12,15 @@ import sys
 
 from actors import topology
 from actors.actor import Actor
-from actors.child import EXIT_REFUSED, LIFELINE, ChildSpec, open_stations, take_placement
+from actors.child import (
+    EXIT_LOST,
+    EXIT_REFUSED,
+    LIFELINE,
+    ChildSpec,
+    leave_last_words,
+    open_stations,
+    take_placement,
+)
 from actors.egress import EgressActor
 from actors.ingress import IngressActor
 from actors.loop_usage import LoopUsage
@@ -23,7 +31,7 @@ from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
 from actors.writer import WriterActor
 from logstore.config import parse_config
-from logstore.errors import ConfigError, FolderRefused
+from logstore.errors import ConfigError, FolderRefused, ReplicaLost
 from transport.errors import LinkError
 
 
@@ -45,14 +53,18 @@ def make_actor(station: Station) -> Actor:
 def run_child(spec: ChildSpec) -> None:
     """
     Raises:
-      SystemExit: with EXIT_REFUSED, if starting the process again cannot help; with 1, if it
-        cannot listen.
+      SystemExit: with EXIT_REFUSED, if starting the process again cannot help; with EXIT_LOST, if
+        the replica must not go on; with 1, if it cannot listen.
     """
     try:
         _run_actors(spec)
     except (ConfigError, FolderRefused) as error:
         logging.critical("%s", error)
         sys.exit(EXIT_REFUSED)
+    except ReplicaLost as error:
+        logging.critical("%s", error)
+        leave_last_words(spec, str(error))
+        sys.exit(EXIT_LOST)
     except LinkError as error:  # a port that is in use may be free at the next restart
         logging.critical("%s", error)
         sys.exit(1)

@@ -151,7 +151,8 @@ class Regions(msgspec.Struct, frozen=True):
 class Station:
     """What `actor` of replica `node` is attached to. `folder`: the replica's data folder; `host`:
     what it runs on, by default this machine; `limits`: by default the real ones. `process`: which
-    one runs it, by the layout of `config`."""
+    one runs it, by the layout of `config`. `damage`: why this replica must not go on, as an earlier
+    incarnation found out; empty if it may (SAFETY L6)."""
 
     def __init__(
         self,
@@ -163,8 +164,10 @@ class Station:
         regions: Regions,
         host: Host | None = None,
         limits: ReplicaLimits | None = None,
+        damage: str = "",
     ) -> None:
         self.actor = actor
+        self.damage = damage
         self.layout = layout_of(config, node)
         self.process = process_of(self.layout, actor)
         self.node = node

@@ -340,8 +340,8 @@ class MetaLost(LogStoreError):
 
 class ReplicaLost(LogStoreError):
     """Damage that this replica cannot go on with: nothing is left of an entry that its leader
-    compares with, or that a truncation leaves as the last one. Move the folder away and add a
-    replica with a new uuid."""
+    compares with, or that a truncation leaves as the last one. The replica stays up, serves nothing
+    and says why (SAFETY L6). Move the folder away and add a replica with a new uuid."""
 
 
 class DiskFull(LogStoreError):

@@ -26,8 +26,9 @@ from actors.simulation.checkers.facts import (
     VersionStarted,
 )
 from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk_moments import DiskMoments
 from actors.simulation.faults.draw_ground import LEVEL_MAX
-from actors.simulation.faults.script import Ground, Moment
+from actors.simulation.faults.script import Ground
 from actors.simulation.oracle.observers import ClusterObserver, ProcessObserver
 from actors.simulation.world.group import Group
 from actors.simulation.world.machine import NodeClock, SimulatedHost
@@ -94,6 +95,7 @@ class Replica:
         self._plan = 0  # number of the last decision; a start planned before it is dropped
         self.is_running = False
         self.is_lost = False  # damaged so that only a new replica helps
+        self._damage = ""  # why this incarnation must not go on
         self._world = world
         self._config = config
         self._limits = limits
@@ -118,15 +120,15 @@ class Replica:
         self._victim = ""  # the process whose disk calls are counted; "": all
         self._on_kill: Callable[[], None] | None = None
         self._counted_from = ""  # a `Moment`: calls count from the next one on
-        self._raft_path = ""  # the newest Raft file
-        self._data_writes = 0  # into its data file
+        self._moments = DiskMoments()
 
     # --- start and death of the replica ---
 
-    def start(self) -> None:
-        """Begin a new incarnation."""
+    def start(self, damage: str = "") -> None:
+        """Begin a new incarnation. `damage`: why it must not go on."""
         if self.is_running:
             return
+        self._damage = damage
         self.is_running = True
         self._plan += 1
         self._stops += 1
@@ -269,8 +271,7 @@ class Replica:
             act()
             if self.processes.get(name) is not process:
                 return
-        now_ns = self.clock.monotonic_ns()
-        actors = self.layout[name]
+        actors, now_ns = self.layout[name], self.clock.monotonic_ns()
         if is_vital(actors):
             at_ns = self._policy.try_replica_restart_at(now_ns=now_ns)
             self.kill()
@@ -297,9 +298,24 @@ class Replica:
             self._observer.out_for_space(process.name, str(error))
         elif isinstance(error, ReplicaLost) and self.disk.rotten():
             self.is_lost = True
+            self._stay_up(str(error))
+            return
         else:
             self._observer.unexpected_error(process.name, error)
         self.on_death(process, f"{type(error).__name__}: {error}")
+
+    def _stay_up(self, reason: str) -> None:
+        """It must not go on (status 79): it stays up, until somebody starts it again."""
+        now_ns = self._world.now_ns
+        self._world.note(f"{self.node} must not go on: {reason}")
+        self.kill()
+        self._world.at(now_ns + SPAWN_NS, self._restart, self._plan, reason)
+        self._world.at(now_ns + OPERATOR_NS, self._start_anew, self._plan + 1)
+
+    def _start_anew(self, plan: int) -> None:
+        if plan == self._plan and self._damage:
+            self.kill()
+            self._restart(plan)
 
     def _give_up(self, reason: str) -> None:
         """Starting it again cannot help (status 78). Somebody starts the newest version."""
@@ -314,9 +330,9 @@ class Replica:
             self.newest_level = LEVEL_MAX
             self.start()
 
-    def _restart(self, plan: int) -> None:
+    def _restart(self, plan: int, damage: str = "") -> None:
         if plan == self._plan:
-            self.start()
+            self.start(damage)
 
     def _respawn(self, name: str, incarnation: int) -> None:
         if self.is_running and incarnation == self.incarnation and name not in self.processes:
@@ -404,6 +420,7 @@ class Replica:
             new_log_level=self._ground.new_log_level,
             process_running=self.process_running,
             observer=self._observer,
+            damage=self._damage,
         )
 
     def _on_work_done(self, process: Process, stations: list[SimulatedStation]) -> None:
@@ -454,8 +471,9 @@ class Replica:
         return tell
 
     def _count_call(self, name: str, what: str, path: str) -> None:
-        moment = self._moment_of(what, path)
-        if self._counted_from and moment != self._counted_from:
+        core = self._observer.cores.get(self.node)
+        moment = self._moments.moment_of(what, path, core is not None and core.is_installing)
+        if self._counted_from not in ("", moment):
             return
         self._counted_from = ""
         if self._calls_left <= 0 or self._victim not in ("", name):
@@ -463,24 +481,6 @@ class Replica:
         self._calls_left -= 1
         if self._calls_left == 0:
             raise ProcessKilled(f"before {what} {path}")
-
-    def _moment_of(self, what: str, path: str) -> str:
-        """What this call begins. A new segment gets both headers, the Raft file's first, then
-        frames (SAFETY S7); one that goes loses its data file first."""
-        if what == "unlink":
-            return Moment.REMOVAL if path.endswith(".data") else ""
-        if what != "write":
-            return ""
-        if path.endswith(META_NAMES[0]):
-            core = self._observer.cores.get(self.node)
-            return Moment.INSTALL if core is not None and core.is_installing else ""
-        if path.endswith(".raft") and path != self._raft_path:
-            self._raft_path, self._data_writes = path, 0
-            return Moment.ROLL
-        if path.endswith(".data"):
-            self._data_writes += 1
-            return Moment.FIRST_GROUP if self._data_writes == 2 else ""
-        return ""
 
     def _report_removed(self, incarnation: int, segment: int) -> None:
         """A dead one's calls are done; the next one may use the segment's number meanwhile."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
-from actors.child import ChildSpec
+import msgspec
+
+from actors.child import LAST_WORDS_MAX_BYTES, ChildSpec
 from actors.supervisor.fork import fork_child
 
 
@@ -22,7 +24,8 @@ class ChildProcess:
 
     Args:
       run: what the child does with its spec; when it returns, the child ends with status 0.
-      descriptors: what the child has besides its lifeline and the standard ones.
+      descriptors: what the child has besides its lifeline, the pipe for its last words and the
+        standard ones.
     """
 
     def __init__(
@@ -38,15 +41,23 @@ class ChildProcess:
         with ExitStack() as undo:
             theirs, ours = os.pipe2(os.O_CLOEXEC)
             undo.callback(os.close, ours)
+            words, told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            undo.callback(os.close, words)
+            whole = msgspec.structs.replace(spec, last_words=told)
             try:
-                self.pid = fork_child(lambda: run(spec), lifeline=theirs, descriptors=descriptors)
+                self.pid = fork_child(
+                    lambda: run(whole), lifeline=theirs, descriptors=(*descriptors, told)
+                )
             finally:
                 os.close(theirs)
+                os.close(told)
             undo.callback(os.waitpid, self.pid, 0)
             undo.callback(os.kill, self.pid, signal.SIGKILL)
             self.pidfd = os.pidfd_open(self.pid)
             undo.pop_all()
         self._lifeline = ours
+        self._words = words
+        self.last_words = ""  # once it was reaped: why the replica must not go on
 
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)
@@ -64,8 +75,10 @@ class ChildProcess:
         """Collect the dead child; returns its exit status, negative for a
         signal. Waits if it lives."""
         _, status = os.waitpid(self.pid, 0)
-        os.close(self._lifeline)
-        os.close(self.pidfd)
+        with suppress(BlockingIOError):  # a process of the child's own has the pipe still
+            self.last_words = os.read(self._words, LAST_WORDS_MAX_BYTES).decode(errors="replace")
+        for descriptor in (self._lifeline, self._words, self.pidfd):
+            os.close(descriptor)
         return os.waitstatus_to_exitcode(status)
 
 

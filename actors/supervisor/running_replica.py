@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from actors import messages, topology
-from actors.child import ChildSpec
+from actors.child import EXIT_LOST, ChildSpec
 from actors.station import Station
 from actors.supervisor.child_process import ChildProcess
 from actors.supervisor.placement_keeper import PlacementKeeper
@@ -21,7 +21,8 @@ from logstore.model import NodeId
 
 
 class RunningReplica:
-    """The children of `node` under one incarnation number."""
+    """The children of `node` under one incarnation number. `damage`: why the replica must not go
+    on; empty: it may (SAFETY L6)."""
 
     def __init__(
         self,
@@ -32,12 +33,14 @@ class RunningReplica:
         incarnation: int,
         run_child: Callable[[ChildSpec], None],
         placement: PlacementKeeper,
+        damage: str = "",
     ) -> None:
         self._config = config
         self._node = node
         self._folder = folder
         self._run_child = run_child
         self._placement = placement
+        self.damage = damage
         self._reported = b""  # the placement that raft was last told
         self.regions = ReplicaRegions(config, node, incarnation=incarnation)
         try:
@@ -72,6 +75,7 @@ class RunningReplica:
             stamps=self.regions.stamps,
             bells={name: bell.fileno() for name, bell in self.regions.bells.items()},
             placement=self._placement.begin(process),
+            damage=self.damage,
         )
         for begins_anew in ("loops", "measured_ns"):  # what else is measured is the predecessor's
             self.station.slots[self.station.slot(f"{process}.{begins_anew}")] = 0
@@ -81,8 +85,12 @@ class RunningReplica:
         self._store_gauge(process, "pid", child.pid)
 
     def reap(self, process: str) -> int:
-        """Collect the dead `process`; returns its exit status."""
-        status = self.children.pop(process).reap()
+        """Collect the dead `process`; returns its exit status. With EXIT_LOST its last words are
+        why the replica must not go on."""
+        child = self.children.pop(process)
+        status = child.reap()
+        if status == EXIT_LOST:
+            self.damage = child.last_words or "its log says why"
         for gauge in ("pid", "cpu_permille", "rss_bytes"):
             self._store_gauge(process, gauge, 0)
         return status

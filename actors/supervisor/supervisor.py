@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from actors import topology
-from actors.child import EXIT_REFUSED, ChildSpec
+from actors.child import EXIT_LOST, EXIT_REFUSED, ChildSpec
 from actors.supervisor.child_process import describe_status
 from actors.supervisor.http_listener import HttpListener
 from actors.supervisor.liveness import LivenessMonitor
@@ -81,6 +81,7 @@ class Supervisor:
         # same in every file of ours.
         self._incarnation = random.getrandbits(48) + 1
         self._replica: RunningReplica | None = None
+        self._damage = ""  # why the replica must not go on, for as long as this supervisor lives
         self._phase = Phase.WAITING
         self._exit_status: int | None = None
         self._restart_ns = 0
@@ -176,6 +177,9 @@ class Supervisor:
         if status == EXIT_REFUSED:
             _log.critical("%s: starting it again cannot help", reason)
             self._exit_status = EXIT_REFUSED
+        elif status == EXIT_LOST:  # the next incarnation says why, and does nothing else
+            _log.critical("%s: this replica must not go on", reason)
+            self._restart_ns = now_ns
         elif restart_ns is None:
             _log.critical("%s; more than 5 restarts in 60 s, giving up", reason)
             self._exit_status = EXIT_CRASH_LOOP
@@ -285,6 +289,7 @@ class Supervisor:
             incarnation=self._incarnation,
             run_child=self._run_child,
             placement=self._placement,
+            damage=self._damage,
         )
         self._replica = replica
         self._liveness = LivenessMonitor()
@@ -313,6 +318,7 @@ class Supervisor:
         self._sampler = None  # it holds the station, and so the shared memory
         replica.close()
         self._replica = None
+        self._damage = replica.damage
         if self._exit_status is not None:
             self._phase = Phase.DONE
             return

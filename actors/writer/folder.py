@@ -63,7 +63,10 @@ class Folder:
         return self._log is not None
 
     def recover(self) -> LogRecovered:
-        """Open the folder (SAFETY section 4). If it cannot be served, `damage` says why."""
+        """Open the folder (SAFETY section 4). If it cannot be served, `damage` says why. It stays
+        closed where an earlier incarnation found out that this replica must not go on (L6)."""
+        if self._station.damage:
+            return _damaged(self._with_advice(self._station.damage))
         try:
             recovered = recover(
                 self._disk,
@@ -94,6 +97,14 @@ class Folder:
             reader.close()
         return msgspec.structs.replace(
             report, configurations=kept.found, config_hidden_to=kept.hidden_to
+        )
+
+    def _with_advice(self, reason: str) -> str:
+        node = self._station.node
+        return (
+            f"{reason}. It serves nothing, and neither votes nor acknowledges: stop it, and "
+            f"`logstore reset --node {node}` moves its folder aside. Started again as it is, it "
+            "tries to go on, and stops at the same place unless the others have passed that"
         )
 
     def _faulty_ranges(self, recovered: Recovered) -> tuple[FaultyRange, ...]:

@@ -294,6 +294,25 @@ def test_a_lost_replica_need_not_show_its_log() -> None:
     assert stage.problems == []
 
 
+def test_a_lost_replica_stays_up_says_why_and_takes_no_part_until_it_is_started_again() -> None:
+    """SAFETY L6."""
+    stage = QuietCluster()
+    replica = stage.replica(stage.follower)
+    hit = replica.disk.rot(Random(1), RotKind.ZEROED, lambda path: True, is_cached_too=False)
+    assert hit
+    lost = ReplicaLost("nothing is left of entry 1")
+    replica.on_unexpected_error(replica.processes[topology.RAFT], lost)
+    stage.run_for(SECOND_NS)
+    assert replica.is_running
+    assert replica.incarnation == 2
+    assert replica.processes[topology.RAFT].is_alive
+    assert stage.follower not in stage.cluster.observer.cores
+    stage.run_for(2 * SECOND_NS)
+    assert replica.incarnation == 3
+    assert stage.follower in stage.cluster.observer.cores
+    assert stage.problems == []
+
+
 def test_after_more_than_five_restarts_in_a_minute_an_operator_starts_it(
     stage: QuietCluster,
 ) -> None:

@@ -102,6 +102,7 @@ class ActorStage:
         self.freer = RingFreer(payload, incarnation=1)
         self.network = FakeNetwork()
         self.now_ns = 1_000_000_000_000
+        self.damage = ""  # why this replica must not go on
         self._ends = {}
 
     def station(self, process: str, host: Host | None = None) -> Station:
@@ -112,6 +113,7 @@ class ActorStage:
             folder=str(self.folder / "data"),
             regions=self.regions,
             host=host,
+            damage=self.damage,
         )
 
     def send(self, source: str, target: str, *messages, channel: str = "") -> None:

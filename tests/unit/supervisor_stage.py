@@ -2,8 +2,9 @@
 
 Run as a script, with a FOLDER, it is the supervisor. Children
 print one line an event to the standard output they share, so that a test waits for a line and never
-for time. A file FOLDER/PROCESS.status makes that process leave at once with the status in it.
-While there is a file FOLDER/forks-left, the supervisor can start as many processes as it says.
+for time. A file FOLDER/PROCESS.status makes that process leave at once with the status in it; with
+a file FOLDER/PROCESS.words once only, after it left these last words. While there is a file
+FOLDER/forks-left, the supervisor can start as many processes as it says.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from random import Random
 from typing import Any
 
 from actors import messages, topology
-from actors.child import LIFELINE, ChildSpec, open_stations, take_placement
+from actors.child import LIFELINE, ChildSpec, leave_last_words, open_stations, take_placement
 from actors.loop_usage import LoopUsage
 from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
@@ -72,6 +73,8 @@ class StageActor:
 
     def on_start(self) -> None:
         tell("started", self._station.actor, os.getpid(), self._station.incarnation)
+        if self._station.damage:
+            tell("damaged", self._station.actor, self._station.damage)
 
     def do_work(self, now_ns: int) -> int:
         if not self._is_raft:
@@ -103,7 +106,11 @@ def be_child(spec: ChildSpec) -> None:
     order = Path(spec.folder) / f"{spec.process}.status"
     if order.exists():
         tell("leaving", spec.process)
-        sys.exit(int(order.read_text()))
+        status, words = int(order.read_text()), Path(spec.folder) / f"{spec.process}.words"
+        if words.exists():
+            leave_last_words(spec, words.read_text())
+            order.unlink()
+        sys.exit(status)
     take_placement(spec.placement)
     stop = StopFlag()
     prepare_process(stop)

@@ -271,6 +271,31 @@ def test_a_child_that_says_restarting_cannot_help_is_believed(tmp_path: Path) ->
     assert "starting it again cannot help" in log
 
 
+@pytest.mark.parametrize("process", ["raft", "writer"])
+def test_a_replica_that_must_not_go_on_stays_up_and_every_process_knows_why(
+    tmp_path: Path, process: str
+) -> None:
+    """SAFETY L6."""
+    (tmp_path / f"{process}.status").write_text("79")
+    (tmp_path / f"{process}.words").write_text("nothing is left of entry 3")
+    stage = Stage(tmp_path)
+    try:
+        told: dict[str, str] = {}
+        while set(told) != set(CHILDREN):
+            _, actor, *words = stage.wait_for("damaged")
+            told[actor] = " ".join(words)
+        assert set(told.values()) == {"nothing is left of entry 3"}
+        started = [line for line in stage.lines if line[:2] == ["started", "writer"]]
+        os.kill(int(started[-1][2]), signal.SIGKILL)
+        stage.wait_for("damaged", "writer")  # in the next incarnation, too
+        stage.process.send_signal(signal.SIGTERM)
+        status, log = stage.finish()
+    finally:
+        stage.close()
+    assert status == 0, log
+    assert f"{process} exited with status 79: this replica must not go on" in log
+
+
 def test_a_crash_loop_of_a_replicator_is_no_reason_to_exit(tmp_path: Path) -> None:
     """SAFETY M3: a status, never an exit."""
     (tmp_path / "replicator-2.status").write_text("1")
@@ -360,5 +385,5 @@ def test_children_share_the_supervisors_group_and_inherit_no_foreign_descriptor(
     for name, (pid, _) in started.items():
         assert os.getpgid(pid) == stage.process.pid, name
         links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        # Only the lifeline and the output that a test reads: no other child's lifeline.
-        assert sum(link.startswith("pipe:") for link in links) <= 3, (name, links)
+        # Only its own two, the lifeline and that for last words, and the output that a test reads.
+        assert sum(link.startswith("pipe:") for link in links) <= 4, (name, links)

@@ -52,6 +52,20 @@ def test_a_bootstrap_is_answered_step_by_step_and_ends_with_an_empty_log(born):
     assert (newborn.state, newborn.last_row, newborn.persisted) == (ReplicaState.VOTER, None, 0)
 
 
+def test_a_replica_that_must_not_go_on_says_why_and_opens_nothing(tmp_path):
+    """SAFETY L6: an incarnation before found out."""
+    stage = WriterStage(tmp_path, damage="nothing is left of entry 3")
+    stage.start()
+    (told,) = stage.born
+    assert (told.state, told.last_row) == (ReplicaState.EMPTY, None)
+    assert told.damage.startswith(
+        "nothing is left of entry 3. It serves nothing, and neither votes"
+    )
+    assert "`logstore reset --node 1` moves its folder aside" in told.damage
+    assert stage.disk.list_folder(stage.writer._folder._station.folder) == []
+    stage.close()
+
+
 def test_both_copies_of_meta_lost_beside_a_log_are_reported_as_damage(tmp_path):
     """SAFETY L1: such a replica may have voted."""
     first = WriterStage(tmp_path)

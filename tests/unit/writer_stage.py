@@ -55,8 +55,9 @@ class HeldCalls:
 
 
 class WriterStage:
-    def __init__(self, folder: Path, *, disk: Disk | None = None) -> None:
+    def __init__(self, folder: Path, *, disk: Disk | None = None, damage: str = "") -> None:
         self.stage = ActorStage(folder)
+        self.stage.damage = damage
         self.slots = self.stage.slots
         self.disk = disk or SimulatedDisk()
         host = RealHost(has_own_thread=False)

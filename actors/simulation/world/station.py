@@ -150,7 +150,9 @@ class SimulatedStation(Station):
         new_log_level: int,
         process_running: Callable[[str], Process | None],
         observer: RingObserver,
+        damage: str = "",
     ) -> None:
+        self.damage = damage
         self.to_replicators: dict[str, CommandRingSender] = {}  # by the receiver's name
         self.owed = OwedBells()
         self._observer = observer
