@@ -12,7 +12,9 @@ from logstore.errors import ErrorCode
 from logstore.format.configuration_body import Configuration
 from logstore.format.entry import Row
 from logstore.format.level import FIRST_LEVEL
-from logstore.format.peer_messages import InitMessage
+from logstore.format.meta import Forgotten
+from logstore.format.peer_messages import InitMessage, StartMessage
+from logstore.format.peer_starts import PeerStart
 from logstore.model import NO_INDEX, Index, Lsn, NodeId, Term
 from logstore.raft import effects, events
 from logstore.raft.bootstrap import SaveInit, SendInit
@@ -86,7 +88,7 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     `trims`: the TRIM entries in the log, whether they have acted or not. `level` is META's format
     level, `levels` are the entries that raise it (S11). `start_bytes` and `start_timestamp_ns` are
     of the entry at log start; 0 where damage hides them. `configurations` and `config_hidden_to`
-    are as in `RecoveredLog` (C5, C12)."""
+    are as in `RecoveredLog` (C5, C12). `starts`: those of peers that were seen (L7)."""
 
     cluster_id: bytes
     replica_uuid: bytes
@@ -112,6 +114,7 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     start_timestamp_ns: int = 0
     configurations: tuple[tuple[Index, Configuration], ...] = ()
     config_hidden_to: Index = NO_INDEX
+    starts: tuple[PeerStart, ...] = ()
 
 
 class ProcessGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=187):
@@ -178,19 +181,61 @@ class PlacementReported(msgspec.Struct, frozen=True, gc=False, array_like=True, 
     document: bytes
 
 
+class StartReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=197):
+    """ingress or a replicator to raft: what a peer tells or asks of a start (SAFETY L7)."""
+
+    sender: NodeId
+    sender_uuid: bytes
+    boot: int
+    message: StartMessage
+
+
+class TellStart(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=202):
+    """raft to a replicator, to report its start to `peer`; to ingress, to answer that one's."""
+
+    peer: NodeId
+    message: StartMessage
+
+
+class SaveStart(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=198):
+    """raft to writer: `start` is new among `starts`, all that are known; make them durable."""
+
+    start: PeerStart
+    starts: tuple[PeerStart, ...]
+
+
+class StartSaved(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=199):
+    """writer to raft: SaveStart is done. It is not answered where there is no space."""
+
+    start: PeerStart
+
+
+class SaveForgotten(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=200):
+    """raft to writer: this replica must not go on (SAFETY L7); META keeps why."""
+
+    forgotten: Forgotten
+
+
+class ForgottenSaved(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=201):
+    """writer to raft: META has it."""
+
+    forgotten: Forgotten
+
+
 ToRaft = (
     events.Proposed | events.AppendReceived | events.ControlReceived | events.StreamAnswer
     | events.Persisted | events.MetaPersisted | events.TransferRequested
     | events.ReadIndexRequested | events.DiskFullChanged | events.LevelRequested
     | events.LogStartMoved | events.InstallReceived | events.ConnectionLost | RotReported
     | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
-    | StatusRequested | ReadersWaiting | RecoveryDelayed | PlacementReported
+    | StatusRequested | ReadersWaiting | RecoveryDelayed | PlacementReported | StartReceived
+    | StartSaved | ForgottenSaved
 )  # fmt: skip
-ToWriter = effects.WriterEffect | SaveInit | CreateLog
-ToReplicator = effects.ReplicatorEffect | SendInit | Identity
+ToWriter = effects.WriterEffect | SaveInit | CreateLog | SaveStart | SaveForgotten
+ToReplicator = effects.ReplicatorEffect | SendInit | TellStart | Identity
 ToIngress = (
-    effects.IngressEffect | effects.ReadIndexAnswered | SendInit | Identity | InitAnswered
-    | StatusReported
+    effects.IngressEffect | effects.ReadIndexAnswered | SendInit | TellStart | Identity
+    | InitAnswered | StatusReported
 )  # fmt: skip
 ToEgress = effects.EgressEffect | Identity
 ToSupervisor = StopReady

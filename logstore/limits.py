@@ -104,6 +104,8 @@ NODES_MAX = 9
 MEMBER_HOST_MAX_BYTES = 255
 MEMBER_LABELS_MAX = 8
 MEMBER_LABEL_MAX_BYTES = 128
+# Whose starts a replica remembers (SAFETY L7): nine voters and nine learners or incoming voters.
+PEER_STARTS_MAX = 18
 SECTOR_BYTES = 512
 # What a writer leaves in the page cache before its tail, and in which steps it releases the rest: a
 # reader that is less than 0.4 s of 170 MB/s behind the tail reads memory. Without a bound each page

@@ -12,7 +12,7 @@ from typing import Any
 
 from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
 from actors.ingress.sockets_and_rings import ToRaft
-from actors.messages import InitReceived
+from actors.messages import InitReceived, StartReceived, TellStart
 from actors.topology import Counter, counter_of
 from actors.trace import Stamper
 from logstore.errors import FormatError
@@ -23,6 +23,7 @@ from logstore.format.peer_messages import (
     AppendReject,
     ControlMessage,
     InitMessage,
+    StartMessage,
 )
 from logstore.model import NodeId
 from logstore.raft.bootstrap import SendInit
@@ -87,7 +88,7 @@ class Peers:
         known = self._uuids.setdefault(envelope.sender, envelope.sender_uuid)
         return envelope.sender_uuid == known != identity.replica_uuid
 
-    def answer(self, answer: Answer | SendInit) -> None:
+    def answer(self, answer: Answer | SendInit | TellStart) -> None:
         """Send raft's answer over the connection that the peer's messages come on; a send that the
         socket refuses is only counted.
 
@@ -137,5 +138,8 @@ class PeerControl:
             self._to_raft.send(ControlReceived(envelope.sender, envelope.correlation, message))
         elif isinstance(message, InitMessage):
             self._to_raft.send(InitReceived(envelope.sender, envelope.sender_uuid, message))
+        elif isinstance(message, StartMessage):
+            sender, uuid, boot = envelope.sender, envelope.sender_uuid, envelope.correlation
+            self._to_raft.send(StartReceived(sender, uuid, boot, message))
         else:
             self._slots[Counter.FRAMES_DROPPED] += 1

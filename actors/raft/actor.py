@@ -16,6 +16,7 @@ import msgspec
 
 from actors import topology
 from actors.messages import (
+    ForgottenSaved,
     Identity,
     InitAnswered,
     InitReceived,
@@ -27,6 +28,9 @@ from actors.messages import (
     ReadersWaiting,
     RecoveryDelayed,
     RotReported,
+    SaveForgotten,
+    StartReceived,
+    StartSaved,
     StatusRequested,
     StopReady,
     StopRequested,
@@ -34,12 +38,14 @@ from actors.messages import (
 from actors.raft.bootstrap_driver import BootstrapDriver
 from actors.raft.log_files import FileLogView
 from actors.raft.routes import Routes
+from actors.raft.start_reports import StartReports
 from actors.raft.status_document import FaultyLsns, status_document
 from actors.raft.unsettled_ranges import UnsettledRanges
 from actors.station import DRAIN_MAX, Inbox, Station
 from actors.topology import Counter
 from logstore.config import limits_digest
-from logstore.errors import ErrorCode
+from logstore.errors import ErrorCode, ReplicaLost
+from logstore.format.meta import Forgotten, ForgottenWhat
 from logstore.model import NO_NODE, Lsn, NodeId, ReplicaState, Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
@@ -69,6 +75,7 @@ from logstore.raft.events import (
 )
 from logstore.raft.log_view import Position, RecoveredLog
 from logstore.raft.raft_config import RaftConfig
+from logstore.raft.state import Lost
 from logstore.storage.log_reader import LogReader
 
 # The orderly stop's own transfer; operators' requests are numbered from 1 by ingress.
@@ -102,6 +109,7 @@ class RaftActor:
         self._rows: FileLogView | None = None
         self._core: RaftCore | None = None
         self._bootstrap: BootstrapDriver | None = None
+        self._starts: StartReports | None = None
         self._recovered: LogRecovered | None = None
         self._faulty_lsns = FaultyLsns()
         self._ingress_loops = station.loops_slot(topology.INGRESS)
@@ -133,6 +141,8 @@ class RaftActor:
             self._bootstrap.on_tick(now_ns)
         for message in received:
             self._on_message(message)
+        if self._starts is not None:
+            self._starts.on_tick(now_ns)
         self._routes.flush(now_ns)
         self._housekeep(now_ns)
         return len(received)
@@ -142,6 +152,8 @@ class RaftActor:
 
     def next_timer_ns(self) -> int:
         deadline_ns = self._routes.deadline_ns
+        if self._starts is not None:
+            deadline_ns = min(deadline_ns, self._starts.deadline_ns)
         if self._core is not None:
             return min(deadline_ns, self._core.deadline_ns)
         return (
@@ -174,6 +186,8 @@ class RaftActor:
                     self._bootstrap.on_message(message)
                 elif isinstance(message, InitRequested):
                     self._refuse_init(message)
+            case StartReceived() | StartSaved() | ForgottenSaved():
+                self._on_start(message)
             case RotReported():
                 self._on_rot(message)
             case ReadersWaiting():
@@ -245,6 +259,8 @@ class RaftActor:
                     self._routes.on_visible_moved()
                 case Log():
                     log.warning("%s", effect.text)
+                    if core.lost is not None:
+                        self._forget(_entries_forgotten(core.lost))
                 case TransferAnswered():
                     self._on_transfer_answered(effect)
                 case Admit() | Accepted() if not core.is_admitting:
@@ -280,6 +296,7 @@ class RaftActor:
             return
         self._slots[Counter.LOG_START_LSN] = recovered.start_next_lsn
         self._core = core = self._make_core(recovered)
+        self._starts = StartReports(self._station, self._routes, recovered)
         self._tick(core)
         if self._disk is not None:
             self._step(core, self._disk)
@@ -335,6 +352,25 @@ class RaftActor:
             rows,
             Random(station.host.random_bytes(16)),
         )
+
+    # --- amnesia (SAFETY L7) ---
+
+    def _on_start(self, message: StartReceived | StartSaved | ForgottenSaved) -> None:
+        if isinstance(message, ForgottenSaved):
+            raise ReplicaLost(message.forgotten.words)  # the next incarnation says so (L6)
+        if self._starts is None:
+            return
+        if isinstance(message, StartSaved):
+            self._starts.on_saved(message.start)
+        elif (forgotten := self._starts.on_received(message)) is not None:
+            self._forget(forgotten)
+
+    def _forget(self, forgotten: Forgotten) -> None:
+        """Vote and acknowledge no more. The incarnation ends once META has it."""
+        if self._core is not None:
+            log.critical("%s", forgotten.words)
+            self._core = self._bootstrap = self._starts = None
+            self._routes.to_writer(SaveForgotten(forgotten))
 
     # --- operations ---
 
@@ -424,8 +460,6 @@ class RaftActor:
         slots[Counter.LAST_INDEX] = core.last_index
         slots[Counter.FORMAT_LEVEL] = core.level
         slots[Counter.ROOM_FOR_CHANGES] = core.room_for_changes
-        if core.lost is not None:
-            slots[Counter.FLUSHED_LOST] = core.lost.acknowledged - core.lost.last_index
         skews_ns = core.clock_skews_ns
         for node, slot in self._clock_slots:
             skew_ns = skews_ns.get(node)
@@ -443,6 +477,10 @@ class RaftActor:
                 floor = min(floor, hold)
         if floor > self._freer.free:
             self._freer.set_free(floor)
+
+
+def _entries_forgotten(lost: Lost) -> Forgotten:
+    return Forgotten(ForgottenWhat.ENTRIES, lost.told_by, lost.last_index, lost.acknowledged)
 
 
 def _identity(recovered: LogRecovered) -> Identity:

@@ -64,7 +64,7 @@ class ReplicatorRoute:
         else:
             self.offer(send)
 
-    def offer(self, message: effects.Send | SendInit) -> None:
+    def offer(self, message: effects.Send | SendInit | messages.TellStart) -> None:
         """Send a message to the peer, or drop it if the ring is full, as a network may."""
         if not self.outbox.try_send_encoded(messages.encode(message)):
             self._slots[Counter.SENDS_DROPPED] += 1
@@ -226,8 +226,8 @@ class Routes:
     def to_writer(self, message: Any) -> None:
         self._writer.send(message)
 
-    def to_peer(self, message: effects.Send | SendInit) -> None:
-        """Send a bootstrap message on our own pair of sockets."""
+    def to_peer(self, message: SendInit | messages.TellStart) -> None:
+        """Send a message that is not the core's on our own pair of sockets."""
         self._replicators[message.peer].offer(message)
 
     def reset_replicator(self, peer: NodeId, identity: messages.Identity) -> None:

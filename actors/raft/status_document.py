@@ -99,7 +99,6 @@ def status_document(
             "silent_ms": {
                 str(peer): silent_ns // NS_PER_MS for peer, silent_ns in core.silences_ns.items()
             },
-            "lost_flushed": _lost_row(core),
             "clock_skew_ms": {
                 str(node): skew_ns // NS_PER_MS for node, skew_ns in core.clock_skews_ns.items()
             },
@@ -114,11 +113,3 @@ def status_document(
             "faulty_count": len(core.faulty),
         }
     return StatusReported(request.request_id, msgspec.json.encode(document))
-
-
-def _lost_row(core: RaftCore) -> dict[str, int] | None:
-    """Entries that this replica acknowledged and does not have."""
-    lost = core.lost
-    if lost is None:
-        return None
-    return {"first_index": lost.last_index + 1, "last_index": lost.acknowledged, "term": lost.term}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from actors import topology
-from actors.messages import Identity, InitReceived, RotReported
+from actors.messages import Identity, InitReceived, RotReported, StartReceived, TellStart
 from actors.replicator.bodies import Bodies
 from actors.station import Station
 from actors.topology import Counter, counter_of
@@ -29,6 +29,7 @@ from logstore.format.peer_messages import (
     ControlMessage,
     InitPrepared,
     InitStatus,
+    StartMessage,
 )
 from logstore.limits import BULK_WINDOW_ENTRIES, CONTROL_MESSAGE_MAX_BYTES
 from logstore.model import NO_INDEX, Index, Lsn, NodeId
@@ -132,7 +133,7 @@ class ReplicatorActor:
                 self._stream.on_describe(message)
             case Send():
                 self._send_control(message.message)
-            case SendInit():
+            case SendInit() | TellStart():
                 self._send_control(message.message)
             case Lead():
                 self._bodies.open_log(self._station.folder)
@@ -192,6 +193,9 @@ class ReplicatorActor:
                     self._to_raft.send(StreamAnswer(self.peer, boot, answer))
             elif isinstance(message, ControlMessage):
                 self._to_raft.send(ControlReceived(self.peer, envelope.correlation, message))
+            elif isinstance(message, StartMessage):
+                uuid, boot = envelope.sender_uuid, envelope.correlation
+                self._to_raft.send(StartReceived(self.peer, uuid, boot, message))
             else:
                 self._slots[Counter.FRAMES_DROPPED] += 1
         return work

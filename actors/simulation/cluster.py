@@ -125,6 +125,7 @@ class SimulatedCluster:
     def excuse(self, node: int) -> None:
         """Its medium rots or lies: it may lose what it rightly acknowledged."""
         self.excused[node] = None
+        self.replicas[node].is_excused = True
 
     def lose(self, node: int) -> None:
         """Its disk was replaced by an empty one."""

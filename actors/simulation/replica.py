@@ -95,6 +95,7 @@ class Replica:
         self._plan = 0  # number of the last decision; a start planned before it is dropped
         self.is_running = False
         self.is_lost = False  # damaged so that only a new replica helps
+        self.is_excused = False  # its medium rotted or lied
         self._damage = ""  # why this incarnation must not go on
         self._world = world
         self._config = config
@@ -104,8 +105,10 @@ class Replica:
         self._network = network
         self._observer = observer
         self._is_lagging = is_lagging
-        self._random = stream(seed, f"node-{node}")
-        self._ring_random = stream(seed, f"rings-{node}")
+        self._random, self._ring_random = (
+            stream(seed, f"node-{node}"),
+            stream(seed, f"rings-{node}"),
+        )
         self._policy = RestartPolicy(stream(seed, f"restarts-{node}"))
         self.stalled_until_ns = 0  # until then the disk's flushes are slow
         self._stops = 0  # number of the last orderly stop, or of what ended it
@@ -286,8 +289,7 @@ class Replica:
         for report in reports_of_death(actors):
             self._to_raft.send(report)
         self._to_raft.flush()
-        at_ns = self._policy.child_restart_at(name, now_ns=now_ns, lived_ns=0)
-        wait_ns = at_ns - now_ns
+        wait_ns = self._policy.child_restart_at(name, now_ns=now_ns, lived_ns=0) - now_ns
         self._world.at(self._world.now_ns + wait_ns, self._respawn, name, self.incarnation)
 
     def on_unexpected_error(self, process: Process, error: BaseException) -> None:
@@ -296,7 +298,7 @@ class Replica:
             return
         if isinstance(error, DiskFull) or isinstance(error.__cause__, DiskFull):
             self._observer.out_for_space(process.name, str(error))
-        elif isinstance(error, ReplicaLost) and self.disk.rotten():
+        elif isinstance(error, ReplicaLost) and (self.is_excused or self.disk.rotten()):
             self.is_lost = True
             self._stay_up(str(error))
             return
@@ -306,11 +308,10 @@ class Replica:
 
     def _stay_up(self, reason: str) -> None:
         """It must not go on (status 79): it stays up, until somebody starts it again."""
-        now_ns = self._world.now_ns
         self._world.note(f"{self.node} must not go on: {reason}")
         self.kill()
-        self._world.at(now_ns + SPAWN_NS, self._restart, self._plan, reason)
-        self._world.at(now_ns + OPERATOR_NS, self._start_anew, self._plan + 1)
+        self._world.at(self._world.now_ns + SPAWN_NS, self._restart, self._plan, reason)
+        self._world.at(self._world.now_ns + OPERATOR_NS, self._start_anew, self._plan + 1)
 
     def _start_anew(self, plan: int) -> None:
         if plan == self._plan and self._damage:
@@ -322,8 +323,7 @@ class Replica:
         self._world.note(f"{self.node} refuses its folder: {reason}")
         self._observer.tell(LevelRefused(self.node))
         self.kill()
-        wait_ns = OPERATOR_NS + SPAWN_NS
-        self._world.at(self._world.now_ns + wait_ns, self._start_newest, self._plan)
+        self._world.at(self._world.now_ns + OPERATOR_NS + SPAWN_NS, self._start_newest, self._plan)
 
     def _start_newest(self, plan: int) -> None:
         if plan == self._plan:

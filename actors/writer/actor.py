@@ -16,7 +16,16 @@ from threading import Lock
 from typing import Any
 
 from actors import topology
-from actors.messages import CreateLog, InitSaved, RecoveryDelayed, RingMessage
+from actors.messages import (
+    CreateLog,
+    ForgottenSaved,
+    InitSaved,
+    RecoveryDelayed,
+    RingMessage,
+    SaveForgotten,
+    SaveStart,
+    StartSaved,
+)
 from actors.station import DRAIN_MAX, Station
 from actors.writer.folder import Folder
 from actors.writer.installs import Installs
@@ -53,6 +62,8 @@ class WriterActor:
         self._answers = Lock()  # flush threads use the outbox, too
         self._folder = Folder(station)
         self._meta_worker = station.host.flush_worker("meta", station.bell.ring)
+        # A vote does not wait for this one.
+        self._starts_worker = station.host.flush_worker("starts", station.bell.ring)
         self._trims = Trims(
             station, self._folder, meta_worker=self._meta_worker, answer=self._answer
         )
@@ -81,6 +92,7 @@ class WriterActor:
             return 0
         work = self._take_commands()
         self._meta_worker.check()
+        self._starts_worker.check()
         begun = self._work.do_work(now_ns)
         begun += self._trims.do_work(is_opening=self._work.is_opening)
         with self._answers:
@@ -100,6 +112,7 @@ class WriterActor:
     def on_close(self) -> None:
         self._trims.close()
         self._meta_worker.close()
+        self._starts_worker.close()
         self._work.close()
         self._folder.close()
 
@@ -155,6 +168,10 @@ class WriterActor:
                     self._meta_worker.start(partial(self._save_meta, command))
                 case SaveLevel():
                     self._meta_worker.start(partial(self._save_level, command.level))
+                case SaveStart():
+                    self._starts_worker.start(partial(self._save_start, command))
+                case SaveForgotten():
+                    self._meta_worker.start(partial(self._save_forgotten, command))
                 case SaveInit():
                     self._inits.append(command)
                     self._meta_worker.start(self._save_inits)
@@ -171,6 +188,16 @@ class WriterActor:
     def _save_level(self, level: int) -> Iterator[None]:
         self._folder.save_level(level)
         yield
+
+    def _save_start(self, command: SaveStart) -> Iterator[None]:
+        if self._folder.save_starts(command.starts):
+            yield
+            self._answer(StartSaved(command.start))
+
+    def _save_forgotten(self, command: SaveForgotten) -> Iterator[None]:
+        self._folder.save_forgotten(command.forgotten)
+        yield
+        self._answer(ForgottenSaved(command.forgotten))
 
     def _save_inits(self) -> Iterator[None]:
         """Save steps of the bootstrap, in order; without space for the first

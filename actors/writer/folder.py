@@ -16,9 +16,10 @@ from actors.messages import FaultyRange, LogRecovered
 from actors.observer import FolderRecovered
 from actors.station import Station
 from actors.topology import Counter
-from logstore.errors import CorruptData, FormatError, InvariantViolated, MetaLost
+from logstore.errors import CorruptData, FormatError, InvariantViolated, MetaLost, ReplicaLost
 from logstore.format.entry import Row
-from logstore.format.meta import InstallMark, LogStart
+from logstore.format.meta import Forgotten, ForgottenWhat, InstallMark, LogStart
+from logstore.format.peer_starts import PeerStart
 from logstore.format.trim_entry import TrimEntry, decode_trim
 from logstore.limits import STATUS_FAULTY_MAX
 from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Index, Lsn, NodeId, ReplicaState, Term
@@ -29,7 +30,8 @@ from logstore.storage.damaged_lsns import damaged_lsns
 from logstore.storage.kept_configurations import kept_configurations
 from logstore.storage.log_reader import BelowLogStart, LogReader
 from logstore.storage.log_writer import LogWriter
-from logstore.storage.meta_store import MetaStore
+from logstore.storage.meta_store import MetaStore, newest_meta
+from logstore.storage.peer_starts_file import PeerStartsFile
 from logstore.storage.recovery import Recovered, create_log, initial_log_start, recover
 from logstore.storage.segment import SegmentOptions, row_at_start
 
@@ -51,6 +53,7 @@ class Folder:
         self._disk = station.host.disk
         self._meta: MetaStore | None = None
         self._log: LogWriter | None = None
+        self._starts = PeerStartsFile(self._disk, station.folder)
 
     @property
     def log(self) -> LogWriter:
@@ -79,6 +82,9 @@ class Folder:
             )
         except (MetaLost, CorruptData) as error:
             return _damaged(str(error))
+        except ReplicaLost as error:
+            self._count_lost()
+            return _damaged(self._with_advice(str(error)))
         self._station.host.observer.saw(
             FolderRecovered(
                 recovered.meta.copies_whole, recovered.records_rebuilt, recovered.has_torn_tail
@@ -88,6 +94,7 @@ class Folder:
         self._log = recovered.writer
         self.count_bytes()
         report = _report(recovered, self._faulty_ranges(recovered))
+        report = msgspec.structs.replace(report, starts=self._starts.load())
         if not recovered.configs:
             return report
         reader = LogReader(self._disk, self._station.folder)
@@ -99,12 +106,18 @@ class Folder:
             report, configurations=kept.found, config_hidden_to=kept.hidden_to
         )
 
+    def _count_lost(self) -> None:
+        """META may know how many entries are gone, which this replica had acknowledged."""
+        meta = newest_meta(self._disk, self._station.folder)
+        forgotten = None if meta is None else meta.forgotten
+        if forgotten is not None and forgotten.what == ForgottenWhat.ENTRIES:
+            self._slots[Counter.FLUSHED_LOST] = forgotten.told - forgotten.known
+
     def _with_advice(self, reason: str) -> str:
         node = self._station.node
         return (
             f"{reason}. It serves nothing, and neither votes nor acknowledges: stop it, and "
-            f"`logstore reset --node {node}` moves its folder aside. Started again as it is, it "
-            "tries to go on, and stops at the same place unless the others have passed that"
+            f"`logstore reset --node {node}` moves its folder aside"
         )
 
     def _faulty_ranges(self, recovered: Recovered) -> tuple[FaultyRange, ...]:
@@ -135,6 +148,15 @@ class Folder:
         meta = self._opened_meta()
         if level > meta.meta.level:
             meta.save(msgspec.structs.replace(meta.meta, level=level))
+
+    def save_starts(self, starts: tuple[PeerStart, ...]) -> bool:
+        """Save which starts of peers were seen (L7); False: there is no space for it."""
+        return self._starts.save(starts)
+
+    def save_forgotten(self, forgotten: Forgotten) -> None:
+        """Save why this replica must not go on, for good (L7)."""
+        meta = self._opened_meta()
+        meta.save(msgspec.structs.replace(meta.meta, forgotten=forgotten))
 
     def next_log_start(
         self, orders: deque[Index | WholeLogStart], report_rot: Callable[[Index], None]

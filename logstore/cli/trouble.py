@@ -27,7 +27,6 @@ def trouble_of(row: dict[str, Any]) -> str:
     parts = (
         row.get("damage"),
         row.get("refusal"),
-        _lost_words(row),
         _level_words(row),
         full,
         empty,
@@ -125,17 +124,6 @@ def _placed_words(placed: dict[str, Any], keys: list[str]) -> str:
         "spin": "spinning" if placed.get("spin") else "parking",
     }
     return ", ".join(words[key] for key in keys if key in words)
-
-
-def _lost_words(row: dict[str, Any]) -> str:
-    """What a replica acknowledged and does not have."""
-    lost = row.get("lost_flushed")
-    if not lost:
-        return ""
-    return (
-        f"has LOST entries {lost['first_index']} to {lost['last_index']}, which it had flushed and "
-        "acknowledged: its data folder is an older copy, or its device forgot what it had flushed"
-    )
 
 
 def _level_words(row: dict[str, Any]) -> str:

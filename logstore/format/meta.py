@@ -3,7 +3,8 @@
 Owns one 512-byte image; two files hold one each, written in turn, and the valid one of the higher
 generation counts. `storage` decides which file is written when.
 
-      0 magic u32 'LMET' │ version u16 (3: the mark INSTALL, 2: above format level 1, else 1)
+      0 magic u32 'LMET' │ version u16 (4: the mark FORGOTTEN, 3: the mark INSTALL,
+                                      2: above format level 1, else 1)
       6 state u16 (1 EMPTY, 2 STARTING, 3 VOTER)
       8 cluster id, 16 bytes (zero while EMPTY)
      24 replica uuid, 16 bytes
@@ -18,13 +19,16 @@ generation counts. `storage` decides which file is written when.
     116 reserved u32 = 0
     120 of the entry at log start: cumulative_bytes u64   128 timestamp_ns u64
         (versions 1 and 2: reserved = 0)
-    136 reserved = 0
+    136 what was forgotten u16 │ installing u16 (1: the mark INSTALL, too) │ told by u32 (node id)
+    144 known u64   152 told u64 (versions 1 to 3: reserved = 0)
+    160 reserved = 0
     508 crc u32: CRC32C of [0, 508), seeded with CRC32C(nothing) = 0
 """
 
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 
 import msgspec
 
@@ -47,8 +51,9 @@ META_MAGIC = magic_number("LMET")
 META_VERSION = 1  # of a log at the first level, which versions before levels read, too
 META_LEVEL_VERSION = 2
 META_INSTALL_VERSION = 3  # only while a log start is being installed
+META_FORGOTTEN_VERSION = 4  # only of a replica that must not go on, which an older version refuses
 META_SIZE = SECTOR_BYTES
-_FIELDS = struct.Struct("<IHH16s16sIIQQQQQQQQIIQQ")
+_FIELDS = struct.Struct("<IHH16s16sIIQQQQQQQQIIQQHHIQQ")
 _ZEROS = bytes(META_SIZE - 4 - _FIELDS.size)
 _STATES = frozenset(ReplicaState)
 
@@ -74,10 +79,49 @@ class InstallMark(msgspec.Struct, frozen=True, gc=False):
     timestamp_ns: int
 
 
+class ForgottenWhat(IntEnum):
+    """How a replica knows that it has forgotten something (SAFETY L7)."""
+
+    STARTS = 1  # a peer saw start `told`, this folder is at `known`; of one number: another start
+    ENTRIES = 2  # its leader knows that it had flushed entry `told`, its log ends at `known`
+
+
+_FORGOTTEN = frozenset(ForgottenWhat)
+
+
+class Forgotten(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Why this replica must not go on with its folder: it may have forgotten a vote, too."""
+
+    what: int
+    told_by: NodeId
+    known: int
+    told: int
+
+    @property
+    def words(self) -> str:
+        """For an operator."""
+        if self.what == ForgottenWhat.ENTRIES:
+            found = (
+                f"entries {self.known + 1} to {self.told} are gone, which this replica had flushed "
+                f"and acknowledged, says its leader, node {self.told_by}"
+            )
+        elif self.told > self.known:
+            found = (
+                f"this is start {self.known} of this replica by its data folder, but node "
+                f"{self.told_by} has seen start {self.told}"
+            )
+        else:
+            found = f"node {self.told_by} has seen another start {self.told} of this replica"
+        return (
+            f"amnesia: {found}. The folder is an older copy, or its device forgot what it had "
+            "flushed, votes perhaps as well: do not trust either"
+        )
+
+
 class Meta(msgspec.Struct, frozen=True, gc=False):
     """One generation of META. `vote` 0: none in `term`. `level`: the highest format level that this
     replica knows the log to have; never below the one at the log start. `installing`: the mark
-    INSTALL."""
+    INSTALL. `forgotten`: this replica must not go on."""
 
     state: ReplicaState
     cluster_id: bytes
@@ -91,20 +135,28 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
     log_start: LogStart
     level: int = FIRST_LEVEL
     installing: InstallMark | None = None
+    forgotten: Forgotten | None = None
 
     def pack(self) -> bytes:
         """The 512-byte image."""
         check_ids("META", self.cluster_id, self.replica_uuid)
-        start, mark = self.log_start, self.installing
+        start, mark, forgotten = self.log_start, self.installing, self.forgotten
         is_raised = self.level > FIRST_LEVEL
         version = META_LEVEL_VERSION if is_raised else META_VERSION
         if mark is not None:
             version = META_INSTALL_VERSION
+        lost = (0, 0, 0, 0, 0)
+        if forgotten is not None:
+            version = META_FORGOTTEN_VERSION
+            lost = (
+                forgotten.what, mark is not None, forgotten.told_by, forgotten.known, forgotten.told
+            )  # fmt: skip
         fields = _FIELDS.pack(
             META_MAGIC, version, self.state, self.cluster_id, self.replica_uuid, self.node,
             self.vote, self.nonce, self.term, self.boot_counter, self.generation, start.index,
             start.term, start.chain, start.next_lsn, self.level if is_raised else 0, 0,
             0 if mark is None else mark.cumulative_bytes, 0 if mark is None else mark.timestamp_ns,
+            *lost,
         )  # fmt: skip
         return seal(fields + _ZEROS, b"")
 
@@ -119,22 +171,32 @@ def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
     check_room(buffer, offset, META_SIZE, "META")
     block = memoryview(buffer)[offset : offset + META_SIZE]
     version = check_sealed(
-        block, b"", magic=META_MAGIC, version=META_INSTALL_VERSION, what="META", oldest=META_VERSION
+        block,
+        b"",
+        magic=META_MAGIC,
+        version=META_FORGOTTEN_VERSION,
+        what="META",
+        oldest=META_VERSION,
     )
     _, _, state, cluster_id, uuid, node, vote, nonce, term, boot, generation, *rest = (
         _FIELDS.unpack_from(block)
     )
-    *start, level, reserved, cumulative_bytes, timestamp_ns = rest
-    is_marked = version == META_INSTALL_VERSION
+    *start, level, reserved, cumulative_bytes, timestamp_ns = rest[:8]
+    what, is_installing, told_by, known, told = rest[8:]
+    is_forgotten = version == META_FORGOTTEN_VERSION
+    is_marked = version == META_INSTALL_VERSION or (is_forgotten and is_installing)
     if (
         block[_FIELDS.size : -4] != _ZEROS
         or reserved
         or (version == META_VERSION and level)
         or (not is_marked and (cumulative_bytes or timestamp_ns))
+        or (not is_forgotten and any(rest[8:]))
     ):
         raise FormatError("META: reserved bytes are not zero")
     if level > LEVEL_MAX or level == FIRST_LEVEL or (version == META_LEVEL_VERSION and not level):
         raise FormatError(f"META: format level {level}")
+    if is_forgotten and (what not in _FORGOTTEN or is_installing > 1 or told_by > NODE_ID_MAX):
+        raise FormatError(f"META: forgotten {what}, installing {is_installing}, told by {told_by}")
     if state not in _STATES:
         raise FormatError(f"META: state {state}")
     if not 1 <= node <= NODE_ID_MAX or vote > NODE_ID_MAX:
@@ -150,6 +212,8 @@ def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
         log_start_next_lsn=log_start.next_lsn,
         log_start_cumulative_bytes=cumulative_bytes,
         log_start_timestamp_ns=timestamp_ns,
+        forgotten_known=known,
+        forgotten_told=told,
     )
     if log_start.next_lsn < 1:
         raise FormatError("META: the log starts at LSN 0")
@@ -157,4 +221,5 @@ def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
         ReplicaState(state), cluster_id, uuid, NodeId(node), NodeId(vote), nonce, term, boot,
         generation, log_start, level or FIRST_LEVEL,
         InstallMark(cumulative_bytes, timestamp_ns) if is_marked else None,
+        Forgotten(what, NodeId(told_by), known, told) if is_forgotten else None,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Messages between replicas: the control lane (at most 4 KiB) and the bulk lane (appends).
 
-Numbers 1-31 are the control lane, 32-63 the bulk lane; 13-31 and 37-63 are reserved for learners,
+Numbers 1-31 are the control lane, 32-63 the bulk lane; 15-31 and 37-63 are reserved for learners,
 joint consensus and repair. Raft uses these structs as they are. Fields mean what
 they mean in the Raft thesis unless it is said otherwise.
 """
@@ -121,6 +121,23 @@ class InitCommit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=12)
     first_lsn: bytes = b""
 
 
+class StartReport(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=13):
+    """Asks what the peer has seen of the sender's starts (SAFETY L7). This one drew `nonce`; its
+    boot counter is in the envelope. Answered with StartSeen once the peer's disk has it; an older
+    version does not know this message, and drops it."""
+
+    nonce: int
+
+
+class StartSeen(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=14):
+    """The newest start of `replica_uuid` that the sender has seen. Whether it has forgotten one,
+    that replica decides."""
+
+    replica_uuid: bytes
+    boot: int
+    nonce: int
+
+
 class Append(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=32):
     """One entry of the leader of `term`. The previous entry's index, term, next LSN and chain are
     header.index - 1, header.prev_term, header.first_lsn and header.prev_chain (S3). The body, if
@@ -205,8 +222,9 @@ ControlMessage = (
     | TimeoutNow
 )  # fmt: skip
 InitMessage = InitStatusRequest | InitStatus | InitPrepare | InitPrepared | InitCommit
+StartMessage = StartReport | StartSeen
 BulkAnswer = AppendAccepted | AppendPersisted | AppendReject
-PeerMessage = ControlMessage | InitMessage | BulkAnswer | Append | Install
+PeerMessage = ControlMessage | InitMessage | StartMessage | BulkAnswer | Append | Install
 
 register(1, PreVoteRequest, "QQQ")
 register(2, PreVoteReply, "Q?")
@@ -220,6 +238,8 @@ register(9, InitStatus, "QQ16s", has_tail=True, tail_unit=FIRST_LSN_SIZE)
 register(10, InitPrepare, "Q16s", has_tail=True, tail_unit=FIRST_LSN_SIZE)
 register(11, InitPrepared, "Q")
 register(12, InitCommit, "Q16s", has_tail=True, tail_unit=FIRST_LSN_SIZE)
+register(13, StartReport, "Q")
+register(14, StartSeen, "16sQQ")
 register(32, AppendFrame, f"QQQ{ENTRY_HEADER_SIZE}s")
 register(33, AppendAccepted, "QQQ")
 register(34, AppendPersisted, "QQ")

@@ -3,8 +3,7 @@
 
 A heartbeat names the newest entry that its sender knows to be flushed at this replica in this term.
 No log gets shorter than that by itself: the data folder is an older copy, or the device lost what
-it had flushed. The core only reports it. After a change of leader the entries are sent again, as to
-any replica that lags.
+it had flushed. The core only reports it; its driver takes no further part (SAFETY L7).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def check(state: State, sender: NodeId, acknowledged: Index) -> None:
     lost = state.lost
     if lost is None or acknowledged > lost.acknowledged:
         logged_ns = None if lost is None else lost.logged_ns
-        state.lost = lost = Lost(acknowledged, last_index, state.term, logged_ns)
+        state.lost = lost = Lost(acknowledged, last_index, state.term, logged_ns, sender)
     if lost.logged_ns is None or state.now_ns - lost.logged_ns >= LOG_AGAIN_NS:
         lost.logged_ns = state.now_ns
         state.emit(

@@ -153,13 +153,14 @@ class Installing:
 
 @dataclass(slots=True)
 class Lost:
-    """Entries that this replica had acknowledged in `term` and does not have. `logged_ns`: when
-    this was last logged."""
+    """Entries that this replica had acknowledged in `term` and does not have, says `told_by`.
+    `logged_ns`: when this was last logged."""
 
     acknowledged: Index
     last_index: Index
     term: Term
     logged_ns: int | None
+    told_by: NodeId
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import msgspec
 
-from logstore.errors import CorruptData, DiskFull, FolderRefused
+from logstore.errors import CorruptData, DiskFull, FolderRefused, ReplicaLost
 from logstore.format.entry import Row, chain_start
 from logstore.format.level import check_level
 from logstore.format.meta import InstallMark, LogStart, Meta
@@ -113,6 +113,7 @@ def recover(
       FolderRefused: in use, of another node, cluster or newer version (M2, L3).
       UnsupportedLevel: the log is above `newest_level` (S11).
       MetaLost: there is a log without META (L1).
+      ReplicaLost: META says that this replica must not go on (L7).
       CorruptData: damage that no rule covers; replace the replica.
       DiskFull: no space for META or for a file that was lost; the folder is unlocked, try again.
       WriteFailed: the device refused a write or flush.
@@ -154,6 +155,8 @@ def _recover_under(
             f"{folder} is node {meta.node}'s, this is node {node}: check the folder"
         )
     check_level(f"the log in {folder}", meta.level, newest=newest_level)
+    if meta.forgotten is not None:
+        raise ReplicaLost(meta.forgotten.words)
     store.save(msgspec.structs.replace(meta, boot_counter=meta.boot_counter + 1))
     tick()
     if meta.state != ReplicaState.VOTER:

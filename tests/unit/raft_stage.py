@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from actors import topology
-from actors.messages import LogRecovered, StatusReported, StatusRequested
+from actors.messages import LogRecovered, StartReceived, StatusReported, StatusRequested
 from actors.raft import RaftActor
 from actors.topology import Counter
 from logstore.format.entry import EntryHeader, chain_start
@@ -16,6 +16,7 @@ from logstore.format.peer_messages import (
     AppendPersisted,
     Heartbeat,
     PreVoteReply,
+    StartSeen,
     VoteReply,
 )
 from logstore.model import EntryKind, ReplicaState
@@ -58,7 +59,15 @@ class RaftStage:
         self.stage.work(self.raft)
 
     def recover(self, *args, **kwargs) -> None:
-        self.say(topology.WRITER, recovered(*args, **kwargs))
+        report = recovered(*args, **kwargs)
+        self.say(topology.WRITER, report)
+        if report.state == ReplicaState.VOTER and not report.damage:
+            for peer in (2, 3):  # they have seen no other start
+                self.hear_of_start(peer, StartSeen(OUR_UUID, 1, 1))
+
+    def hear_of_start(self, peer: int, message, *, boot: int = 1, uuid: bytes = b"") -> None:
+        told = StartReceived(peer, uuid or bytes([peer]) * 16, boot, message)
+        self.say(topology.INGRESS, told, channel=topology.CONTROL)
 
     def hear(self, peer: int, message) -> None:
         self.say(topology.INGRESS, ControlReceived(peer, 1, message), channel=topology.CONTROL)

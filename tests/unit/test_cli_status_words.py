@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logstore.cli.trouble import install_words, leaderless_words, trouble_of, unheard_words
 
-ROW = {"node": 2, "state": "voter", "lost_flushed": None, "clock_skew_ms": {}}
+ROW = {"node": 2, "state": "voter", "clock_skew_ms": {}}
 
 
 def test_a_replica_without_trouble_is_not_mentioned() -> None:
@@ -40,9 +40,10 @@ def test_a_replica_without_its_meta_is_not_said_to_wait_for_a_cluster() -> None:
     )
 
 
-def test_entries_that_were_acknowledged_and_are_gone_are_named() -> None:
-    row = ROW | {"lost_flushed": {"first_index": 3, "last_index": 5, "term": 2}}
-    assert trouble_of(row).startswith("has LOST entries 3 to 5, which it had flushed")
+def test_why_a_replica_must_not_go_on_is_said() -> None:
+    """SAFETY L6."""
+    row = ROW | {"damage": "amnesia: node 3 has seen start 7"}
+    assert trouble_of(row) == "amnesia: node 3 has seen start 7"
 
 
 def test_clocks_that_are_off_by_more_than_a_second_are_named() -> None:

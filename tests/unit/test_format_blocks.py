@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 from typing import Any
 
@@ -20,7 +21,14 @@ from logstore.format.entry import (
 )
 from logstore.format.fields import seal
 from logstore.format.group import FrameHeader, frame_size, unpack_frame_header
-from logstore.format.meta import InstallMark, LogStart, Meta, unpack_meta
+from logstore.format.meta import (
+    Forgotten,
+    ForgottenWhat,
+    InstallMark,
+    LogStart,
+    Meta,
+    unpack_meta,
+)
 from logstore.format.pair_summary import PairSummary, unpack_pair_summary
 from logstore.format.raft_record import (
     RECORD_SIZE,
@@ -334,6 +342,46 @@ def test_only_the_mark_says_what_the_entry_at_log_start_was(
 def test_a_meta_with_the_mark_install_is_read_at_any_level(level: int, mark: InstallMark) -> None:
     meta = replaced(META, level=level, installing=mark)
     assert unpack_meta(meta.pack()) == meta
+
+
+@pytest.mark.parametrize("level", [1, 3])
+@pytest.mark.parametrize("mark", [None, InstallMark(0, 0), InstallMark(7, 8)])
+@pytest.mark.parametrize("what", ForgottenWhat)
+def test_a_meta_with_the_mark_forgotten_keeps_all_else(
+    level: int, mark: InstallMark | None, what: ForgottenWhat
+) -> None:
+    """SAFETY L7."""
+    forgotten = Forgotten(what, 3, 4, 6)
+    meta = replaced(META, level=level, installing=mark, forgotten=forgotten)
+    assert unpack_meta(meta.pack()) == meta
+
+
+@pytest.mark.parametrize(("at", "byte"), [(136, 0), (136, 3), (138, 2), (142, 1), (160, 1)])
+def test_a_mark_forgotten_that_nobody_writes_is_refused(at: int, byte: int) -> None:
+    image = bytearray(replaced(META, forgotten=Forgotten(1, 3, 4, 6)).pack()[:-4])
+    image[at] = byte
+    with pytest.raises(FormatError):
+        unpack_meta(seal(bytes(image), b""))
+
+
+@pytest.mark.parametrize("at", [136, 138, 140, 144, 152])
+def test_a_meta_without_the_mark_forgotten_has_zeros_there(at: int) -> None:
+    image = bytearray(META.pack()[:-4])
+    image[at] = 1
+    with pytest.raises(FormatError, match="reserved"):
+        unpack_meta(seal(bytes(image), b""))
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "words"),
+    [
+        (Forgotten(1, 3, 4, 6), "this is start 4 .*, but node 3 has seen start 6"),
+        (Forgotten(1, 3, 6, 6), "node 3 has seen another start 6 of this replica"),
+        (Forgotten(2, 3, 4, 6), "entries 5 to 6 are gone, .*acknowledged, says its leader, node 3"),
+    ],
+)
+def test_what_was_forgotten_is_said_in_words(forgotten: Forgotten, words: str) -> None:
+    assert re.fullmatch(rf"amnesia: {words}\. The folder is an older copy, .*", forgotten.words)
 
 
 def test_records_of_a_kind_are_found_newest_first_whatever_their_other_bytes() -> None:

@@ -42,8 +42,16 @@ from logstore.format.first_lsn import pack_first_lsn
 from logstore.format.group import FrameHeader, unpack_frame_header
 from logstore.format.level import level_kind
 from logstore.format.message import decode_message, encode_message, message_types
-from logstore.format.meta import InstallMark, LogStart, Meta, unpack_meta
+from logstore.format.meta import (
+    Forgotten,
+    ForgottenWhat,
+    InstallMark,
+    LogStart,
+    Meta,
+    unpack_meta,
+)
 from logstore.format.pair_summary import PairSummary, unpack_pair_summary
+from logstore.format.peer_starts import PeerStart, pack_peer_starts, unpack_peer_starts
 from logstore.format.raft_record import record_from_frame, unpack_raft_record
 from logstore.format.segment_header import FileRole, SegmentHeader, unpack_segment_header
 from logstore.format.session_entries import (
@@ -119,6 +127,8 @@ META = Meta(
 )  # fmt: skip
 META_2 = msgspec.structs.replace(META, level=3)
 META_3 = msgspec.structs.replace(META_2, installing=InstallMark(1 << 40, 10**18 + 7))
+META_4 = msgspec.structs.replace(META_3, forgotten=Forgotten(ForgottenWhat.STARTS, 3, 4, 6))
+PEER_STARTS = (9, (PeerStart(REPLICA, 4, 0x0102030405060708), PeerStart(CLUSTER, 1, 1 << 63)))
 OPEN = OpenEntry(
     producer_id=0x1122, producer_epoch=3, mode=2, ack_level=1, window=64, window_bytes=1 << 25,
     name="Prüfung".encode(),
@@ -192,6 +202,8 @@ BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     "meta": (META, META.pack(), unpack_meta),
     "meta 2": (META_2, META_2.pack(), unpack_meta),
     "meta 3": (META_3, META_3.pack(), unpack_meta),
+    "meta 4": (META_4, META_4.pack(), unpack_meta),
+    "peer starts": (PEER_STARTS, pack_peer_starts(PEER_STARTS[1], 9), unpack_peer_starts),
     "open body": (OPEN, encode_open(OPEN), decode_open),
     "expire body": (EXPIRE, encode_expire(EXPIRE), decode_expire),
     "expire body 2": (EXPIRE_KEPT, encode_expire(EXPIRE_KEPT), decode_expire),
@@ -223,14 +235,15 @@ SEALS: dict[str, tuple[int, bytes]] = {
     "client batch": (28, b""), "lz4 client batch": (28, b""), "zstd client batch": (28, b""),
     "group frame header": (124, SEGMENT), "raft record": (124, SEGMENT),
     "segment header": (508, b""), "meta": (508, b""), "meta 2": (508, b""), "meta 3": (508, b""),
+    "meta 4": (508, b""), "peer starts": (1020, b""),
     "open body": (28, b""),
     "expire body": (20, b""), "session body": (20, b""), "session body with cursors": (20, b""),
     "cursor body": (16, b""), "expire body 2": (20, b""), "session body 2": (20, b""),
     "trim body": (60, b""), "config body": (20, b""),
     "config body of a joint configuration": (20, b""), "pair summary": (508, SEGMENT),
 }  # fmt: skip
-NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2, "meta": 3} | {
-    "expire body 2": 2, "session body 2": 2, "meta 2": 3, "meta 3": 3,
+NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2, "meta": 4} | {
+    "expire body 2": 2, "session body 2": 2, "meta 2": 4, "meta 3": 4, "meta 4": 4,
 }  # fmt: skip
 
 
@@ -255,6 +268,8 @@ def message_of(cls: type[Any]) -> Any:
             values.append(LATER_FIELDS[cls][name])
         elif name == "cluster_id":
             values.append(CLUSTER)
+        elif name == "replica_uuid":
+            values.append(REPLICA)
         elif name == "first_lsn" and kind == "bytes":
             values.append(pack_first_lsn(1))
         elif cls is client_messages.SpansReply and name == "rows":

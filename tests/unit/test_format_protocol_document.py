@@ -70,7 +70,7 @@ def test_every_counter_that_shows_silence_is_one_of_a_replica() -> None:
 
 
 @pytest.mark.parametrize("magic", ["LMSG", "LBAT", "LGRP", "LREC", "LSEG", "LMET", "LOPN", "LEXP",
-                                   "LSES", "LCUR", "LTRM", "LCNF"])  # fmt: skip
+                                   "LSES", "LCUR", "LTRM", "LCNF", "LPST"])  # fmt: skip
 def test_every_magic_is_written_in_its_order(magic: str) -> None:
     version = 2 if magic == "LSES" else 1
     assert f"magic '{magic}' │ version u16 = {version}" in TEXT

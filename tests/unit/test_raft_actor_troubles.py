@@ -1,28 +1,17 @@
-"""What a replica's own status and metrics say of lost entries and of clocks."""
+"""What a replica's own status and metrics say of clocks."""
 
 from __future__ import annotations
 
 import pytest
 
 from actors import topology
-from actors.topology import Counter
-from logstore.format.peer_messages import Heartbeat, HeartbeatReply
-from tests.unit.raft_stage import START_CHAIN, RaftStage
+from logstore.format.peer_messages import HeartbeatReply
+from tests.unit.raft_stage import RaftStage
 
 
 @pytest.fixture
 def raft(tmp_path):
     return RaftStage(tmp_path)
-
-
-def test_a_replica_that_lost_what_it_had_flushed_shows_it_itself(raft):
-    """FAULTS D14, O4: a folder put back from an older copy."""
-    raft.recover()
-    assert raft.status()["lost_flushed"] is None
-    raft.hear(2, Heartbeat(3, 9, 1, 9, 3, 1, START_CHAIN))
-    raft.time_out()
-    assert raft.status()["lost_flushed"] == {"first_index": 1, "last_index": 9, "term": 3}
-    assert raft.slots[Counter.FLUSHED_LOST] == 9
 
 
 def test_a_leader_shows_whose_clock_is_off(raft):

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from random import Random
 from threading import Event
 
 import pytest
 
-from actors.messages import FaultyRange, InitSaved, LogRecovered
+from actors.messages import (
+    FaultyRange,
+    ForgottenSaved,
+    InitSaved,
+    LogRecovered,
+    SaveForgotten,
+    SaveStart,
+    StartSaved,
+)
 from actors.topology import Counter
 from actors.writer.log_work import FULL, NO_LONGER_FULL
 from logstore.errors import DiskFull, WriteFailed
+from logstore.format.meta import Forgotten, ForgottenWhat
+from logstore.format.peer_starts import PeerStart
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.model import ReplicaState
@@ -64,6 +75,64 @@ def test_a_replica_that_must_not_go_on_says_why_and_opens_nothing(tmp_path):
     assert "`logstore reset --node 1` moves its folder aside" in told.damage
     assert stage.disk.list_folder(stage.writer._folder._station.folder) == []
     stage.close()
+
+
+def new_born(tmp_path):
+    stage = WriterStage(tmp_path)
+    stage.bear()
+    return stage
+
+
+def after_a_power_cut(born, tmp_path):
+    born.close()
+    born.disk.kill_process()
+    born.disk.power_cut(Random(1), garble=False)
+    stage = WriterStage(tmp_path, disk=born.disk)
+    stage.start()
+    return stage
+
+
+def test_starts_of_peers_are_durable_before_they_are_answered(tmp_path):
+    """SAFETY L7."""
+    born = new_born(tmp_path)
+    first, second = PeerStart(b"p" * 16, 3, 33), PeerStart(b"q" * 16, 1, 11)
+    born.tell(SaveStart(first, (first,)))
+    born.settle()
+    born.tell(SaveStart(second, (first, second)))
+    born.settle()
+    assert born.heard() == [StartSaved(first), StartSaved(second)]
+    stage = after_a_power_cut(born, tmp_path)
+    assert stage.born[0].starts == (first, second)
+    assert stage.born[0].damage == ""
+    stage.close()
+
+
+def test_a_start_is_not_answered_where_there_is_no_space(born):
+    born.disk.fill()
+    start = PeerStart(b"p" * 16, 3, 33)
+    born.tell(SaveStart(start, (start,)))
+    born.settle()
+    assert [each for each in born.heard() if isinstance(each, StartSaved)] == []
+
+
+@pytest.mark.parametrize("what", ForgottenWhat)
+def test_a_replica_that_has_forgotten_something_says_so_at_every_start(tmp_path, what):
+    """SAFETY L6, L7: whatever happens between, and no start is counted any more."""
+    born = new_born(tmp_path)
+    forgotten = Forgotten(what, 3, 1, 5)
+    born.tell(SaveForgotten(forgotten))
+    born.settle()
+    assert born.heard() == [ForgottenSaved(forgotten)]
+    for _ in range(2):
+        born = after_a_power_cut(born, tmp_path)
+        (told,) = born.born
+        assert told.state == ReplicaState.EMPTY
+        assert told.damage.startswith("amnesia: ")
+        assert "`logstore reset --node 1` moves its folder aside" in told.damage
+        assert born.counter(Counter.FLUSHED_LOST) == 4 * (what == ForgottenWhat.ENTRIES)
+    meta = newest_meta(born.disk, born.writer._folder._station.folder)
+    assert (meta.forgotten, meta.boot_counter) == (forgotten, 1)
+    born.close()
 
 
 def test_both_copies_of_meta_lost_beside_a_log_are_reported_as_damage(tmp_path):

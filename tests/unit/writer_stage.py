@@ -168,7 +168,9 @@ class WriterStage:
             rounds_left = 2 if has_worked or is_busy else rounds_left - 1
 
     def workers(self) -> tuple:
-        return *self.writer._work.workers, self.writer._meta_worker, self.writer._trims.worker
+        writer = self.writer
+        own = (writer._meta_worker, writer._starts_worker, writer._trims.worker)
+        return *writer._work.workers, *own
 
     def counter(self, counter: Counter) -> int:
         return self.slots[counter]

@@ -15,10 +15,12 @@ from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.group import frame_size
 from logstore.format.meta import META_SIZE
 from logstore.format.pair_summary import SUMMARY_SIZE
+from logstore.format.peer_starts import PEER_STARTS_SIZE
 from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import SEGMENT_IMAGE_SIZE
 from logstore.raft.effects import Persist
 from logstore.storage.meta_store import META_NAMES
+from logstore.storage.peer_starts_file import PEER_STARTS_NAME
 
 _LOGS = (".data", ".raft")
 
@@ -58,14 +60,18 @@ class WrittenOnce:
             room = self._due[node, log]
             self._due[node, log] = room - size
         else:
-            room = 0 if write.offset else _room_for_metadata(write.path)
+            room = _room_for_metadata(write.path, write.offset)
         if size > room:
             text = f"node {node} writes {size} bytes to {write.path} at byte {write.offset}"
             self._report(Invariant.I20, f"{text}, {room} are due there")
 
 
-def _room_for_metadata(path: str) -> int:
-    """How many bytes at the beginning of this file may be written again and again."""
+def _room_for_metadata(path: str, offset: int) -> int:
+    """How many bytes of this file may be written again and again from `offset` on."""
+    if path.endswith(PEER_STARTS_NAME):  # two places
+        return PEER_STARTS_SIZE if offset in (0, PEER_STARTS_SIZE) else 0
+    if offset:
+        return 0
     if path.endswith(_LOGS):  # a Raft file's header comes with the summary of the pair before
         return SEGMENT_IMAGE_SIZE + (SUMMARY_SIZE if path.endswith(".raft") else 0)
     return META_SIZE if path.endswith(META_NAMES) else 0

@@ -23,6 +23,7 @@ from logstore.model import Index
 from logstore.storage.disk import Disk
 from logstore.storage.log_reader import BelowLogStart, LogReader
 from logstore.storage.meta_store import META_NAMES, newest_meta
+from logstore.storage.peer_starts_file import PEER_STARTS_NAME
 from logstore.storage.segment import (
     read_either_header,
     record_position,
@@ -30,6 +31,8 @@ from logstore.storage.segment import (
     segment_path,
 )
 from logstore.storage.segment_map import SegmentMap
+
+_NO_LOG = (*META_NAMES, PEER_STARTS_NAME)  # files that are not of the log
 
 
 class DurableView:
@@ -248,7 +251,7 @@ class DiskDurability:
         disk = self._disk_of(node)
         after = self._deferred_before.get(node, 0)
         files = disk.deferred.owners_after(at_ns, disk.end_flush, after=after)
-        paths = [path for path in disk.paths() if not path.endswith(META_NAMES)] if files else []
+        paths = [each for each in disk.paths() if not each.endswith(_NO_LOG)] if files else []
         return [path for path in paths if any(disk.file_named(path) is file for file in files)]
 
     def started(self, node: int) -> None:

@@ -36,7 +36,7 @@ class RefusedMessages:
         decoded: Any = messages.decode(message)
         if isinstance(decoded, Describe):
             self._newest, self._late = message, 0
-        elif not isinstance(decoded, Send | SendInit) and self._order is None:
+        elif not isinstance(decoded, Send | SendInit | messages.TellStart) and self._order is None:
             self._order = message
         self.has_waiting = self._order is not None or self._newest is not None
 
