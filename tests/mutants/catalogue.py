@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     ack_level_mutants,
+    amnesia_mutants,
     comparison_mutants,
     compression_mutants,
     cursor_mutants,
@@ -49,6 +50,7 @@ CATALOGUE: tuple[Mutant, ...] = (
     *request_mutants.MUTANTS,
     *ring_mutants.MUTANTS,
     *layout_mutants.MUTANTS,
+    *amnesia_mutants.MUTANTS,
 )
 
 

@@ -158,7 +158,6 @@ WITHOUT_MUTANT = {
     "SAFETY M5": "the options of real sockets: the world's network has their rules built in",
     "SAFETY S1": "a format: golden bytes hold it",
     "SAFETY L6": "a replica that goes on is lost again: unit tests show who stays up and says why",
-    "SAFETY L7": "no seed puts an older folder back: unit tests and tests/faults have each case",
     "SAFETY L8": "a command on a stopped folder, which no seed runs: crash states judge it",
     "SAFETY G7": "a follower that log start passes gets another Install: later, not wrong",
 }
