@@ -66,6 +66,7 @@ class Configurations:
             )
         while self._above and self._above[-1][0] >= first_index:
             self._above.pop()
+        self._hidden_to = min(self._hidden_to, Index(first_index - 1))
 
     def commit(self, index: Index) -> None:
         """Entries up to `index` are committed. Hot: called for each commit."""

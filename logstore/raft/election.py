@@ -66,6 +66,8 @@ def on_election_timeout(state: State) -> None:
     """No leader was heard: run a pre-vote, which changes no term. A replica whose log is being
     dropped does not: its log ends below what a majority has. Nor does one that is no voter (C9)."""
     if state.installing is not None or not state.may_campaign:
+        if state.installing is None:
+            state.set_leader(NO_NODE)
         state.reset_election_timer()
         return
     campaign = state.campaign

@@ -15,8 +15,8 @@ from typing import assert_never
 from logstore.errors import ErrorCode, InvalidRequest, InvariantViolated
 from logstore.format.configuration_body import Configuration, Member, encode_configuration
 from logstore.format.level import CONFIG_LEVEL
-from logstore.model import NO_INDEX, Index, NodeId
-from logstore.raft import commit, configuration, replication, role, transfer
+from logstore.model import NO_INDEX, EntryKind, Index, NodeId
+from logstore.raft import commit, configuration, gens, replication, role, space, transfer
 from logstore.raft.configuration import Refusal, Refused, by_number, is_joint
 from logstore.raft.effects import ChangeAnswered, Log, ProposeConfiguration, StopLeading
 from logstore.raft.events import ChangeKind, ChangeRequested, Proposed
@@ -39,12 +39,14 @@ def on_requested(state: State, event: ChangeRequested) -> None:
         _answer(state, event, ErrorCode.NOT_READY, reason)
         return
     wanted = _wanted(state.configurations.in_force, event)
-    if isinstance(wanted, Refused):
+    if isinstance(wanted, Configuration) and (reason := _who_still_leaves(state, leading, wanted)):
+        _answer(state, event, ErrorCode.NOT_READY, reason)
+    elif isinstance(wanted, Refused):
         _answer(state, event, ErrorCode.INVALID_REQUEST, wanted.text)
     elif reason := _why_not_now(state, leading, wanted, is_forced=event.is_forced):
         _answer(state, event, ErrorCode.NOT_READY, reason)
     else:
-        leading.change = Change(event.request_id, wanted)
+        leading.change = _change_to(event.request_id, wanted)
 
 
 def on_proposed(state: State, event: Proposed) -> None:
@@ -69,6 +71,7 @@ def _on_appended(state: State, index: Index, appended: Configuration) -> None:
     state.count_voters()
     now_ns = state.now_ns
     for peer in state.members:
+        leading.leaving.pop(peer, None)
         if peer not in leading.progress:
             progress = Progress(
                 peer, NO_INDEX, state.log.origin, heard_ns=now_ns, advanced_ns=now_ns
@@ -95,7 +98,7 @@ def _on_committed(state: State, leading: Leading, in_force: Configuration) -> No
         following = configuration.finish(in_force)
         if isinstance(following, Refused):
             raise InvariantViolated(f"{in_force} leads nowhere: {following.text}")
-        leading.change = Change(None if change is None else change.request_id, following)
+        leading.change = _change_to(None if change is None else change.request_id, following)
         _offer(state, leading.change)
         return
     if change is not None:
@@ -104,21 +107,29 @@ def _on_committed(state: State, leading: Leading, in_force: Configuration) -> No
         commit.answer_change(state, leading, ErrorCode.OK, "")
     _release_leaving(state, leading)
     if state.config.node not in state.voters.voters and leading.transfer is None:
-        if not transfer.begin_to_caught_up(state, leading):
+        if leading.has_left or not transfer.begin_to_fit(state, leading):
             role.step_down(state, leading, "it is no voter any more")
+        leading.has_left = True  # another transfer of its own would choose the same target
+
+
+def _change_to(request_id: int | None, wanted: Configuration) -> Change:
+    return Change(request_id, wanted, len(encode_configuration(wanted)))
 
 
 def _offer(state: State, change: Change) -> None:
-    """Offer the CONFIG once in each gen, until one takes it."""
+    """Offer the CONFIG once in each gen, until one takes it. Where full disks have no room for it,
+    it would shut the gen to the TRIM that makes some (S9)."""
     gen = state.gen
-    if gen.is_open and gen.number != change.offered_gen:
+    if not gen.is_open or gen.number == change.offered_gen:
+        return
+    if space.leader_takes(state, EntryKind.CONFIG, change.size_bytes):
         change.offered_gen = gen.number
         state.emit(ProposeConfiguration(state.term, gen.number, change.configuration))
 
 
 def _release_leaving(state: State, leading: Leading) -> None:
-    """A replica that left gets the log until it has the CONFIG that says so, and knows that it is
-    committed, but no longer than for an election timeout (C9)."""
+    """A replica that left gets the log until it has the CONFIG that says so, and was sent that this
+    is committed, but no longer than for an election timeout (C9)."""
     progress = leading.progress
     if len(progress) == len(state.members):
         return
@@ -199,6 +210,18 @@ def _why_busy(state: State, leading: Leading) -> str:
         return "another change of the members is under way: wait until it is done"
     if leading.transfer is not None:
         return "leadership is being handed over: ask the next leader"
+    if not gens.may_open(state):
+        return "the leader takes no entries now: its disk is full or damaged"
+    return ""
+
+
+def _who_still_leaves(state: State, leading: Leading, wanted: Configuration) -> str:
+    """What this leader knows of a replica that has left, and still gets the log, is not true of the
+    one that comes under its number."""
+    numbers = {member.number for member in configuration.members(wanted)}
+    for peer in leading.progress:
+        if peer in numbers and peer not in state.members:
+            return f"node {peer} has left a moment ago: try again"
     return ""
 
 
@@ -242,13 +265,21 @@ def _who_is_silent(state: State, leading: Leading, sets: VoterSets[NodeId]) -> s
     if not sets.incoming or VoterSets(sets.incoming).is_majority(heard):
         return ""
     silent = [node for node in sets.incoming if node not in heard]
-    return f"no majority of the new voters answers, nodes {silent} do not: see to them, or force it"
+    return (
+        f"no majority of the new voters answers, nodes {silent} do not: see to them first, for "
+        "a change that is forced would leave the cluster without a leader until they are back"
+    )
 
 
 def _who_is_damaged(state: State, leading: Leading, sets: VoterSets[NodeId]) -> str:
     """Who of the voters that stay has damaged entries, of which one that leaves may hold the only
     whole copy (C13)."""
     stay = [node for node in sets.incoming if node in sets.voters]
+    if state.now_ns - leading.began_ns < state.config.election_timeout_ns:
+        peers = (leading.progress.get(node) for node in stay)
+        unheard = [each.peer for each in peers if each is not None and not each.has_replied]
+        if unheard:
+            return f"nodes {unheard} have not said yet whether they are damaged: try again"
     damaged = [node for node in stay if (each := leading.progress.get(node)) and each.faulty_first]
     if state.faulty and state.config.node in stay:
         damaged.append(state.config.node)

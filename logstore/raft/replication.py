@@ -57,6 +57,7 @@ def begin_leading(state: State) -> None:
         now_ns,
         leadership_check_ns=now_ns + config.heartbeat_ns,
         progressed_ns=now_ns,
+        began_ns=now_ns,
     )
     for each in progress.values():
         begin_stream(state, each, noop_index)

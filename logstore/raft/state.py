@@ -78,6 +78,7 @@ class Change:
 
     request_id: int | None
     configuration: Configuration
+    size_bytes: int  # of its body
     index: Index = NO_INDEX
     offered_gen: int = 0  # in which it was offered to ingress last
 
@@ -107,7 +108,9 @@ class Leading:
     reads: deque[Read] = field(default_factory=deque)
     transfer: Transfer | None = None
     raising: Raise | None = None
+    began_ns: int = 0
     change: Change | None = None
+    has_left: bool = False  # it is no voter any more, and has tried to hand over for that
     leaving: dict[NodeId, int] = field(default_factory=dict)  # until when they get the log, in ns
     is_log_new: bool = False  # it had no payloads or sessions, and is still to be raised (S11)
     held: Index | None = None  # what ingress was last told not to trim beyond (G7)

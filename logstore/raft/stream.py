@@ -157,6 +157,8 @@ class FollowerStream:
     def on_stop(self, stop: StopLeading) -> None:
         """Send nothing more of this term."""
         if stop.term >= self.term:
+            if stop.peer:  # it left; what comes under its number may be another replica
+                self.match = NO_INDEX
             self._is_leading = False
             self._described.clear()
             self._in_flight.clear()

@@ -103,6 +103,14 @@ def begin_to_caught_up(state: State, leading: Leading) -> bool:
     return bool(fit)
 
 
+def begin_to_fit(state: State, leading: Leading) -> bool:
+    """Hand over to the best voter, if one is fit, and wait for it to catch up (C9)."""
+    fit = [each for each in _candidates(state, leading) if _is_fit(state, each)]
+    if fit:
+        _begin(state, leading, _best(fit), None)
+    return bool(fit)
+
+
 def advance(state: State, leading: Leading) -> None:
     """Send TimeoutNow once the target has caught up, and again every heartbeat,
     since it may be lost."""

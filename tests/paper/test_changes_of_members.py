@@ -20,6 +20,7 @@ from logstore.format.peer_messages import (
     VoteRequest,
 )
 from logstore.model import EntryKind, Index, NodeId, Role, Term
+from logstore.raft.configurations import Configurations
 from logstore.raft.effects import (
     ChangeAnswered,
     Effect,
@@ -28,7 +29,13 @@ from logstore.raft.effects import (
     StopLeading,
     TransferAnswered,
 )
-from logstore.raft.events import ChangeKind, ChangeRequested, Proposed, TransferRequested
+from logstore.raft.events import (
+    ChangeKind,
+    ChangeRequested,
+    DiskFullChanged,
+    Proposed,
+    TransferRequested,
+)
 from tests.paper.member_cluster import replica
 from tests.paper.one_node import OneNode, of_type, rows_of, sent
 
@@ -224,11 +231,40 @@ def test_a_leader_that_leaves_hands_over_once_that_is_committed() -> None:
     assert node.core.role == Role.LEADER
 
 
+def test_a_leader_that_leaves_hands_over_under_load() -> None:
+    """Entries after the last CONFIG are on their way: it waits for a voter that catches up."""
+    node = leader_with(THREE)
+    append(node, offered(ask(node, ChangeKind.REMOVE, 1)))
+    [after] = of_type(all_have(node, 2, 3), ProposeConfiguration)
+    append(node, after.configuration, prop=1)
+    last_config = node.core.last_index
+    node.propose(2)
+    node.flush()
+    effects = node.hear_match(2, last_config) + node.hear_match(3, last_config)
+    assert node.core.role == Role.LEADER
+    assert not sent(effects, TimeoutNow)
+    assert [peer for peer, _ in sent(node.hear_match(2, last_config + 1), TimeoutNow)] == [2]
+
+
+def test_a_leader_that_leaves_and_finds_nobody_to_take_over_steps_down() -> None:
+    node = leader_with(THREE)
+    append(node, offered(ask(node, ChangeKind.REMOVE, 1)))
+    [after] = of_type(all_have(node, 2, 3), ProposeConfiguration)
+    append(node, after.configuration, prop=1)
+    all_have(node, 2, 3)
+    for _ in range(60):  # neither campaigns
+        for peer in (2, 3):
+            node.hear_reply(peer, 1)
+        node.tick()
+    assert (node.core.role, node.core.leader) == (Role.FOLLOWER, 0)
+
+
 def test_a_replica_that_is_no_voter_any_more_begins_no_election() -> None:
     node = node_with(Configuration(3, (B, C)))
+    node.hear_heartbeat(2, term=1)
     for _ in range(4):
         node.time_out()
-    assert (node.core.role, node.core.term) == (Role.FOLLOWER, 1)
+    assert (node.core.role, node.core.term, node.core.leader) == (Role.FOLLOWER, 1, 0)
 
 
 def test_a_replica_that_may_not_know_the_newest_config_votes_and_begins_no_election() -> None:
@@ -290,6 +326,43 @@ def test_a_leader_hands_over_to_no_learner() -> None:
     for peer in (2, 3):
         effects += node.hear_match(peer, node.core.last_index)
     assert [peer for peer, _ in sent(effects, TimeoutNow)] == [2]
+
+
+def test_a_truncation_takes_the_config_that_may_be_hidden_with_it() -> None:
+    configurations = Configurations(THREE, hidden_to=Index(6))
+    assert not configurations.names_voter(NodeId(1))
+    configurations.append(Index(4), WITH_D)
+    configurations.commit(Index(4))
+    configurations.truncate(Index(5))
+    assert configurations.names_voter(NodeId(1))
+
+
+def test_a_replica_that_left_and_comes_back_is_waited_for_anew() -> None:
+    node = leader_with(WITH_D)
+    joined(node, 4)
+    append(node, offered(ask(node, ChangeKind.REMOVE, 4)))
+    all_have(node, 2)
+    early = ask(node, ChangeKind.ADD, members=(replica(4),))
+    assert "has left a moment ago" in refusal(early)
+    assert of_type(node.hear_match(4, node.core.last_index), StopLeading)
+    assert of_type(ask(node, ChangeKind.ADD, members=(replica(4),)), ProposeConfiguration)
+
+
+def test_where_full_disks_have_no_room_for_a_config_the_gen_is_for_the_trim() -> None:
+    node = leader_with(Configuration(1, (A,)), voters=(1,))
+    ask(node, ChangeKind.ADD, members=(D,))
+    effects = node.step(DiskFullChanged(True, 4_096, 8)) + node.tick()
+    assert node.core.open_gen is not None
+    assert not node.core.is_admitting
+    assert not of_type(effects, ProposeConfiguration)
+    effects = node.step(DiskFullChanged(False))
+    assert [each.gen for each in of_type(effects, ProposeConfiguration)] == [node.core.open_gen]
+
+
+def test_a_change_is_refused_while_the_leader_takes_no_entries() -> None:
+    node = leader_with(Configuration(1, (A,)), voters=(1,))
+    node.step(DiskFullChanged(True, 0, 0))
+    assert "takes no entries" in refusal(ask(node, ChangeKind.ADD, members=(D,)))
 
 
 # --- what is refused ---
@@ -356,6 +429,21 @@ def test_a_change_is_refused_while_a_voter_that_stays_is_damaged() -> None:
     node.hear_reply(2, 1, faulty=2)
     assert "entries of nodes [2] are damaged" in refusal(ask(node, ChangeKind.REMOVE, 3))
     assert of_type(ask(node, ChangeKind.REMOVE, 2), ProposeConfiguration), "it does not stay"
+
+
+def test_a_change_waits_for_what_those_that_stay_say_of_their_disks() -> None:
+    node = node_with(THREE)
+    node.lead_and_commit()
+    node.hear_reply(2, 1)
+    node.hear_reply(3, 1)
+    assert of_type(ask(node, ChangeKind.REMOVE, 3), ProposeConfiguration)
+    four = node_with(Configuration(1, (A, B, C, D)))
+    four.lead()
+    all_have(four, 2, 3)
+    for peer in (2, 4):
+        four.hear_reply(peer, 1)
+    reason = refusal(ask(four, ChangeKind.REMOVE, 4))
+    assert reason == "nodes [3] have not said yet whether they are damaged: try again"
 
 
 def test_changes_need_the_level_of_config_entries() -> None:

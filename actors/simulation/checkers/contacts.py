@@ -91,8 +91,9 @@ class Contacts:
         replica.quorum_deadline_ns = replica.clock_ns + self._quorum_timeout_ns
 
     @reads(StopLeading)
-    def on_stop(self, replica: Replica, _stop: StopLeading, _step: Stepped) -> None:
-        self._end(replica)
+    def on_stop(self, replica: Replica, stop: StopLeading, _step: Stepped) -> None:
+        if not stop.peer:  # else only that one gets nothing more
+            self._end(replica)
 
     def _end(self, replica: Replica) -> None:
         """It leads no more."""

@@ -33,8 +33,9 @@ class Handovers:
             replica.handover_began_ns = replica.clock_ns
 
     @reads(Admit, StopLeading)
-    def on_over(self, replica: Replica, _over: Admit | StopLeading, _step: Stepped) -> None:
-        replica.handover_began_ns = NEVER_NS
+    def on_over(self, replica: Replica, over: Admit | StopLeading, _step: Stepped) -> None:
+        if isinstance(over, Admit) or not over.peer:
+            replica.handover_began_ns = NEVER_NS
 
     @reads_after(Tick)
     def on_tick(self, replica: Replica, _tick: Tick, step: Stepped) -> None:

@@ -81,9 +81,9 @@ class PeerStreams:
             return
         known.boots[peer] = boot
         for effect in step.effects:
-            if isinstance(effect, StopLeading) or (
-                isinstance(effect, Lead) and effect.peer == peer
-            ):
+            if isinstance(effect, StopLeading) and effect.peer in (0, peer):
+                return
+            if isinstance(effect, Lead) and effect.peer == peer:
                 return
         text = f"node {replica.node} hears node {peer} from a new start, boot {boot}"
         text = f"{text}, and goes on with its stream as if nothing were lost"

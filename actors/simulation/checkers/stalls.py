@@ -79,7 +79,9 @@ class Stalls:
             replica.full_peers.discard(peer)
 
     @reads(StopLeading)
-    def on_stop(self, replica: Replica, _stop: StopLeading, step: Stepped) -> None:
+    def on_stop(self, replica: Replica, stop: StopLeading, step: Stepped) -> None:
+        if stop.peer:
+            return
         if type(step.event) is Tick:
             self._check_reason_to_stop(replica)
         self._end(replica, step.core.commit)
