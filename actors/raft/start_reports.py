@@ -1,8 +1,8 @@
 """Tells the others of this start, and hears what they have seen of this replica (SAFETY L7).
 
 Owns who has answered and when to ask again. Must not know the core. A replica asks each peer at its
-start until that has answered, and again when a peer starts anew, which may have lost what it knew.
-A peer answers once its disk has what it was told. An older version does not answer: it is asked
+start until that has answered, and once more when a peer has started again, which may have lost what
+it knew. A peer answers once its disk has the start. An older version does not answer: it is asked
 once a minute.
 """
 

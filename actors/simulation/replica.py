@@ -105,10 +105,8 @@ class Replica:
         self._network = network
         self._observer = observer
         self._is_lagging = is_lagging
-        self._random, self._ring_random = (
-            stream(seed, f"node-{node}"),
-            stream(seed, f"rings-{node}"),
-        )
+        self._random = stream(seed, f"node-{node}")
+        self._ring_random = stream(seed, f"rings-{node}")
         self._policy = RestartPolicy(stream(seed, f"restarts-{node}"))
         self.stalled_until_ns = 0  # until then the disk's flushes are slow
         self._stops = 0  # number of the last orderly stop, or of what ended it
@@ -274,7 +272,8 @@ class Replica:
             act()
             if self.processes.get(name) is not process:
                 return
-        actors, now_ns = self.layout[name], self.clock.monotonic_ns()
+        now_ns = self.clock.monotonic_ns()
+        actors = self.layout[name]
         if is_vital(actors):
             at_ns = self._policy.try_replica_restart_at(now_ns=now_ns)
             self.kill()
@@ -289,7 +288,8 @@ class Replica:
         for report in reports_of_death(actors):
             self._to_raft.send(report)
         self._to_raft.flush()
-        wait_ns = self._policy.child_restart_at(name, now_ns=now_ns, lived_ns=0) - now_ns
+        at_ns = self._policy.child_restart_at(name, now_ns=now_ns, lived_ns=0)
+        wait_ns = at_ns - now_ns
         self._world.at(self._world.now_ns + wait_ns, self._respawn, name, self.incarnation)
 
     def on_unexpected_error(self, process: Process, error: BaseException) -> None:
@@ -307,13 +307,13 @@ class Replica:
         self.on_death(process, f"{type(error).__name__}: {error}")
 
     def _stay_up(self, reason: str) -> None:
-        """It must not go on (status 79): it stays up, until somebody starts it again."""
+        """It must not go on (status 79): it stays up, until an operator starts it again."""
         self._world.note(f"{self.node} must not go on: {reason}")
         self.kill()
         self._world.at(self._world.now_ns + SPAWN_NS, self._restart, self._plan, reason)
-        self._world.at(self._world.now_ns + OPERATOR_NS, self._start_anew, self._plan + 1)
+        self._world.at(self._world.now_ns + OPERATOR_NS, self._start_again, self._plan + 1)
 
-    def _start_anew(self, plan: int) -> None:
+    def _start_again(self, plan: int) -> None:
         if plan == self._plan and self._damage:
             self.kill()
             self._restart(plan)

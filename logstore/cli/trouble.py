@@ -73,14 +73,14 @@ def troubles_of(status: dict[str, Any]) -> str:
 
 
 def leaderless_words(status: dict[str, Any]) -> str:
-    """Which nodes do not answer, where nobody leads; empty if one leads, or if all answer."""
+    """Which nodes do not answer, where there is no leader; else empty, as where all answer."""
     nodes = status["nodes"]
     silent = [row["node"] for row in nodes if row["role"] == UNREACHABLE]
     return silent_words(silent, len(nodes)) if silent and not status.get("leader") else ""
 
 
 def silent_words(silent: list[int], nodes: int) -> str:
-    """That these of so many nodes do not answer, and whether nobody can lead for that."""
+    """That these of so many nodes do not answer, and whether too few are left for a leader."""
     words = f"nodes without an answer: {', '.join(map(str, silent))}"
     needed = majority(nodes)
     if nodes - len(silent) >= needed:

@@ -107,7 +107,7 @@ def _on_committed(state: State, leading: Leading, in_force: Configuration) -> No
         commit.answer_change(state, leading, ErrorCode.OK, "")
     _release_leaving(state, leading)
     if state.config.node not in state.voters.voters and leading.transfer is None:
-        if leading.has_left or not transfer.begin_to_fit(state, leading):
+        if leading.has_left or not transfer.begin_to_best(state, leading, caught_up_only=False):
             role.step_down(state, leading, "it is no voter any more")
         leading.has_left = True  # another transfer of its own would choose the same target
 

@@ -60,7 +60,7 @@ def give_up_if_stalled(state: State, leading: Leading) -> bool:
         return False
     if not leading.has_tried_handover and not is_handing_over:
         leading.has_tried_handover = True
-        if transfer.begin_to_caught_up(state, leading):
+        if transfer.begin_to_best(state, leading, caught_up_only=True):
             return False
     role.step_down_quietly(state, leading, f"entry {state.commit + 1} reaches no majority")
     return True

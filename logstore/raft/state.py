@@ -296,7 +296,7 @@ class State:
 
     @property
     def may_campaign(self) -> bool:
-        """Whether this replica is a voter, as far as it may know (C8, C9)."""
+        """Whether this replica is a voter, as far as it may know (C8, C9, C12)."""
         return self.configurations.names_voter(self.config.node)
 
     def set_leader(self, leader: NodeId) -> None:

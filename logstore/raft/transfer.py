@@ -91,21 +91,15 @@ def on_rotted(state: State, index: Index) -> None:
         begin_if_disk_is_unfit(state, state.leading)
 
 
-def begin_to_caught_up(state: State, leading: Leading) -> bool:
-    """Hand over to a voter that has this whole log, if there is one (V6)."""
+def begin_to_best(state: State, leading: Leading, *, caught_up_only: bool) -> bool:
+    """Hand over to the best voter that is fit, if there is one, and wait for it to catch up (C9).
+    `caught_up_only`: it must have this whole log already (V6)."""
     fit = [
         progress
         for progress in _candidates(state, leading)
-        if progress.match == state.log.last_index and _is_fit(state, progress)
+        if _is_fit(state, progress)
+        and (progress.match == state.log.last_index or not caught_up_only)
     ]
-    if fit:
-        _begin(state, leading, _best(fit), None)
-    return bool(fit)
-
-
-def begin_to_fit(state: State, leading: Leading) -> bool:
-    """Hand over to the best voter, if one is fit, and wait for it to catch up (C9)."""
-    fit = [each for each in _candidates(state, leading) if _is_fit(state, each)]
     if fit:
         _begin(state, leading, _best(fit), None)
     return bool(fit)

@@ -81,7 +81,7 @@ class PeerStartsFile:
             return None
 
     def _open(self) -> int:
-        """The file with all of its space, made anew unless it is there."""
+        """The file with all of its space, created where there is none."""
         try:
             handle = self._disk.open_write(self._path)
         except FileNotFoundError:

@@ -246,7 +246,7 @@ def test_a_leader_that_leaves_hands_over_under_load() -> None:
     assert [peer for peer, _ in sent(node.hear_match(2, last_config + 1), TimeoutNow)] == [2]
 
 
-def test_a_leader_that_leaves_and_finds_nobody_to_take_over_steps_down() -> None:
+def test_a_leader_that_leaves_and_is_not_replaced_steps_down() -> None:
     node = leader_with(THREE)
     append(node, offered(ask(node, ChangeKind.REMOVE, 1)))
     [after] = of_type(all_have(node, 2, 3), ProposeConfiguration)
@@ -337,7 +337,7 @@ def test_a_truncation_takes_the_config_that_may_be_hidden_with_it() -> None:
     assert configurations.names_voter(NodeId(1))
 
 
-def test_a_replica_that_left_and_comes_back_is_waited_for_anew() -> None:
+def test_a_replica_that_left_and_comes_back_is_another_one() -> None:
     node = leader_with(WITH_D)
     joined(node, 4)
     append(node, offered(ask(node, ChangeKind.REMOVE, 4)))

@@ -17,6 +17,7 @@ from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.peer_messages import AppendAccepted, AppendPersisted, HeartbeatReply
+from logstore.model import NO_NODE
 from logstore.raft.effects import Answer, Lead, StopLeading
 from logstore.raft.events import ControlReceived, StreamAnswer
 
@@ -81,7 +82,7 @@ class PeerStreams:
             return
         known.boots[peer] = boot
         for effect in step.effects:
-            if isinstance(effect, StopLeading) and effect.peer in (0, peer):
+            if isinstance(effect, StopLeading) and effect.peer in (NO_NODE, peer):
                 return
             if isinstance(effect, Lead) and effect.peer == peer:
                 return
