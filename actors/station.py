@@ -18,7 +18,7 @@ from actors.trace import Stamper, TracePoint, row_name, row_names
 from logstore.config import Config
 from logstore.config_layout import layout_of, process_of
 from logstore.errors import InvariantViolated
-from logstore.format.level import NEWEST_LEVEL
+from logstore.format.level import NEW_LOG_LEVEL, NEWEST_LEVEL
 from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from transport.command_ring import CommandRingReader, CommandRingWriter
@@ -176,7 +176,7 @@ class Station:
         self.host: Host = RealHost() if host is None else host
         self.limits = ReplicaLimits() if limits is None else limits
         self.newest_level = NEWEST_LEVEL  # the newest format level that this version reads (S11)
-        self.new_log_level = NEWEST_LEVEL  # a new log is raised to it, if all voters read it (S11)
+        self.new_log_level = NEW_LOG_LEVEL  # a new log is raised to it, if all voters read it (S11)
         self.nodes = tuple(NodeId(each.node) for each in config.nodes)
         self.peers = tuple(each for each in self.nodes if each != node)
         self.counters = regions.counters

@@ -71,8 +71,9 @@ class Role(IntEnum):
 
 
 class ReplicaState(IntEnum):
-    """How far a replica's bootstrap has come (SAFETY L2)."""
+    """How far a replica's bootstrap has come (SAFETY L2), or that it joined (L4)."""
 
     EMPTY = 1
     STARTING = 2
     VOTER = 3
+    LEARNER = 4  # of a cluster that was formed without it; its log says what it is now

@@ -221,6 +221,8 @@ class IngressActor:
             case effects.ReadIndexAnswered():
                 if not self._comparisons.on_read_index(message):
                     self._reads.on_read_index(message)
+            case effects.MembersChanged():
+                self._replica.members = message
             case effects.LevelAnswered():
                 self._control.on_level(message)
             case effects.TransferAnswered():

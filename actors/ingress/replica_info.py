@@ -1,7 +1,7 @@
 """What this replica knows about itself and its leader, and the envelope of what ingress sends.
 
-Owns the newest Identity and LeaderChanged; decides nothing. `leader` is a hint where clients should
-ask. Whether this replica may take appends is decided by admission alone (SAFETY E3).
+Owns the newest Identity, LeaderChanged and MembersChanged; decides nothing. `leader` is a hint
+where clients should ask. Whether this replica may take appends is decided by admission alone (E3).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 from actors.messages import Identity
 from logstore.format.message import encode_message
 from logstore.model import NO_NODE, NO_TERM, NodeId
-from logstore.raft.effects import LeaderChanged
+from logstore.raft.effects import LeaderChanged, MembersChanged
 
 ZERO_ID = bytes(16)
 _NOBODY = Identity(ZERO_ID, ZERO_ID, 0, 0)
@@ -25,6 +25,7 @@ class ReplicaInfo:
         self.identity = _NOBODY
         self.leader = NO_NODE
         self.term = NO_TERM
+        self.members: MembersChanged | None = None  # None: the configuration file's nodes
 
     @property
     def is_identified(self) -> bool:

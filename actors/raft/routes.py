@@ -216,6 +216,7 @@ class Routes:
             effects.Admit, effects.AdmissionClosed, effects.Flushed, effects.TermEnded,
             effects.LeaderChanged, effects.HoldLogStart, effects.TransferAnswered,
             effects.LevelAnswered, effects.ProposeConfiguration, effects.ChangeAnswered,
+            effects.MembersChanged,
         ):  # fmt: skip
             self._send[kind] = self.ingress.send
 

@@ -20,14 +20,16 @@ LEVELS = {
     2: "TRIM entries, which move the log start; the level in heartbeats",
     3: "compressed batches; OPENs of other acknowledgement levels than quorum; appends that expect"
     " an LSN",
+    4: "CONFIG entries, which say who the members of the cluster are",
 }
 FIRST_LEVEL = 1
 TRIM_LEVEL = 2
 COMPRESSION_LEVEL = 3
 ACK_LEVELS_LEVEL = 3
 EXPECTED_LSN_LEVEL = 3
-CONFIG_LEVEL = 4  # of CONFIG entries: no version reads it yet
+CONFIG_LEVEL = 4
 NEWEST_LEVEL = max(LEVELS)
+NEW_LOG_LEVEL = 3  # that a new log is raised to; operators raise it further (S11)
 LEVEL_MAX = 63
 _KIND_BASE = 64
 LEVEL_KINDS = range(_KIND_BASE + FIRST_LEVEL + 1, _KIND_BASE + LEVEL_MAX + 1)

@@ -34,6 +34,7 @@ def raise_commit(state: State, index: Index) -> None:
     if index > state.commit:
         state.commit = index
         state.configurations.commit(index)
+        state.tell_members()
         state.stalls = 0
         follow_level(state, index)
     advance_visible(state)

@@ -252,6 +252,16 @@ class ChangeAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     reason: str
 
 
+class MembersChanged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=203):
+    """The configuration that is in force, at a start and when it has changed (C5), and again once
+    it is known to be committed. To ingress, and to the driver, which connects to the members.
+    Configuration 0, at index 0: the log has none, the configuration file says who votes."""
+
+    index: Index
+    is_committed: bool
+    configuration: Configuration
+
+
 # --- to egress ---
 
 
@@ -293,7 +303,7 @@ ReplicatorEffect = Send | Lead | Rewind | Describe | StopLeading
 IngressEffect = (
     Answer | Admit | AdmissionClosed | Accepted | Committed | Flushed | TermEnded | LeaderChanged
     | StreamAccepted | HoldLogStart | TransferAnswered | LevelAnswered | ProposeConfiguration
-    | ChangeAnswered
+    | ChangeAnswered | MembersChanged
 )  # fmt: skip
 EgressEffect = ReadIndexAnswered
 OwnEffect = Settle | Visible | Log

@@ -158,12 +158,15 @@ class ChangeKind(IntEnum):
     ADD = 2  # the only one of `members`, as a learner
     PROMOTE = 3  # the learner `node`
     REMOVE = 4  # the member `node`
-    REPLACE = 5  # the voter `node` by the learner `by`
+    REPLACE = 5  # the voter `node`: by the learner `by`; where that is 0, by one that is to join
+    JOIN = 6  # the only one of `members` asks to join (L4)
 
 
 class ChangeRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=117):
-    """An operator asks to change the configuration (C7, C11). `is_forced`: also where the new
-    voters do not answer, or one that stays is damaged."""
+    """Change the configuration: an operator asks for it, a replica that joins, or this one's driver
+    (C7, C11, L4). `is_forced`: also where the new voters do not answer, or one that stays is
+    damaged. ADD has a member without a uuid, for one that is to join under this number at this
+    address; so has REPLACE where another address is to have the voter's place, with number 0."""
 
     request_id: int
     kind: ChangeKind

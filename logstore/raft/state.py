@@ -17,7 +17,16 @@ from logstore.limits import LOG_AGAIN_NS
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
 from logstore.raft.configuration import by_number, counted, founders, members
 from logstore.raft.configurations import Configurations
-from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, SaveLevel, Send, Settle
+from logstore.raft.effects import (
+    Answer,
+    Effect,
+    LeaderChanged,
+    Log,
+    MembersChanged,
+    SaveLevel,
+    Send,
+    Settle,
+)
 from logstore.raft.events import AppendReceived
 from logstore.raft.faulty import FaultyEntries
 from logstore.raft.log_view import EntryLog, LogView, RecoveredLog
@@ -182,8 +191,8 @@ class State:
         "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "configurations", "deferred",
         "dropped", "electors", "faulty", "following", "gen", "handed_over", "installing",
         "is_disk_full", "lead_count", "leader", "leading", "level", "log", "lost", "members",
-        "meta", "now_ns", "out", "persists", "random", "role", "room", "shown", "stalls",
-        "started", "verified", "voters", "wall_ns",
+        "members_told", "meta", "now_ns", "out", "persists", "random", "role", "room", "shown",
+        "stalls", "started", "verified", "voters", "wall_ns",
     )  # fmt: skip
 
     def __init__(
@@ -206,6 +215,8 @@ class State:
         for index, configuration in recovered.configurations:
             self.configurations.append(index, configuration)
         self.configurations.commit(self.commit)
+        self.out: list[Effect] = []
+        self.members_told = (NO_INDEX, True)
         self.count_voters()
         self.level = self.log.level_at(self.commit)
         self.role = Role.FOLLOWER
@@ -229,7 +240,6 @@ class State:
         self.alarmed_text: str | None = None
         self.dropped = 0
         self.stalls = 0  # leaderships given up since the last commit
-        self.out: list[Effect] = []
         if self.level > recovered.level:  # a crash came before META was saved
             self.out.append(SaveLevel(self.level))
 
@@ -293,6 +303,15 @@ class State:
         self.voters = by_number(in_force)
         self.electors = tuple(each.number for each in counted(in_force) if each.number != node)
         self.members = tuple(each.number for each in members(in_force) if each.number != node)
+        self.tell_members()
+
+    def tell_members(self) -> None:
+        """Say once which configuration is in force, and once that it is committed."""
+        index = self.configurations.newest_index
+        told = (index, index <= self.commit)
+        if told != self.members_told:
+            self.members_told = told
+            self.out.append(MembersChanged(*told, self.configurations.in_force))
 
     @property
     def may_campaign(self) -> bool:

@@ -15,9 +15,10 @@ from logstore.format import level
 
 level.LEVELS[{newest}] = "made up for a test"
 level.NEWEST_LEVEL = {newest}
+level.NEW_LOG_LEVEL = {new_log}
 """
 
 
 def reading_levels(newest: int, folder: Path) -> AbstractContextManager[None]:
     """What is started meanwhile reads format levels up to `newest`. `folder`: of the test."""
-    return patched(f"reads-{newest}", _SITE.format(newest=newest), folder)
+    return patched(f"reads-{newest}", _SITE.format(newest=newest, new_log=OLD), folder)

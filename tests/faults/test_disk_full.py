@@ -14,7 +14,7 @@ import pytest
 import logstore
 from logstore.cli.embedded import poll_until
 from logstore.errors import DiskFull, OutcomeUnknown, OutOfRange
-from logstore.format.level import NEWEST_LEVEL
+from logstore.format.level import NEW_LOG_LEVEL
 from logstore.limits import MIB
 from tests.cluster.document_blocks import needs_curl, run_step, steps_of
 from tests.faults import small_disk
@@ -49,7 +49,7 @@ class Site:
             self.disks[node] = disk
         config = quick_config(segment="1MiB")
         self.cluster: QuickCluster = undo.enter_context(quick_cluster(folder, config))
-        self.cluster.wait_for_level(NEWEST_LEVEL)  # trims need it
+        self.cluster.wait_for_level(NEW_LOG_LEVEL)  # trims need it
 
     def full_nodes(self) -> list[int]:
         return [node for node in self.disks if self.cluster.counters(node).get("disk_full")]

@@ -17,7 +17,7 @@ import pytest
 import logstore
 from logstore.cli.embedded import CONFIG_NAME, poll_until
 from logstore.errors import LevelRefused
-from logstore.format.level import COMPRESSION_LEVEL, NEWEST_LEVEL
+from logstore.format.level import COMPRESSION_LEVEL, NEW_LOG_LEVEL, NEWEST_LEVEL
 from logstore.storage.disk import RealDisk
 from logstore.storage.meta_store import newest_meta
 from tests.cluster.one_cluster import run_cli
@@ -60,14 +60,16 @@ def status_of(cluster: QuickCluster, node: int) -> dict[str, Any]:
     return next(row for row in rows if row["node"] == node)
 
 
-def test_a_new_cluster_begins_at_the_newest_level_and_can_be_trimmed(cluster: QuickCluster) -> None:
-    cluster.wait_for_level(NEWEST_LEVEL)
+def test_a_new_cluster_begins_at_the_level_of_new_logs_and_can_be_trimmed(
+    cluster: QuickCluster,
+) -> None:
+    cluster.wait_for_level(NEW_LOG_LEVEL)
     for node in cluster.nodes:
         meta = newest_meta(RealDisk(), str(cluster.node_folder(node)))
         assert meta is not None
-        assert meta.level == NEWEST_LEVEL
+        assert meta.level == NEW_LOG_LEVEL
     status, found = upgrade(cluster, "--check")
-    assert (status, found["level"], found["common_level"]) == (0, NEWEST_LEVEL, NEWEST_LEVEL)
+    assert (status, found["level"], found["common_level"]) == (0, NEW_LOG_LEVEL, NEWEST_LEVEL)
     with logstore.connect(cluster.endpoints, timeout=RECOVERY_TIMEOUT_S) as log:
         assert log.admin.trim(1) == 1
 

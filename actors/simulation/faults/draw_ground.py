@@ -16,7 +16,7 @@ from actors.simulation.faults.script import FaultClass, Ground
 from actors.simulation.world.random_streams import stream
 from logstore.config_layout import ACTOR_KINDS, groups_of
 from logstore.format.batch import batch_size
-from logstore.format.level import FIRST_LEVEL, NEWEST_LEVEL
+from logstore.format.level import FIRST_LEVEL, NEW_LOG_LEVEL
 from logstore.limits import FIRST_LSN_MAX
 from logstore.settings import ProcessSettings
 
@@ -247,7 +247,7 @@ def _versions(seed: int, nodes: int) -> tuple[int, ...]:
 
 def _new_log_level(seed: int) -> int:
     """Mostly the newest one, if all replicas read it."""
-    return FIRST_LEVEL if percent(stream(seed, "ground.new_log"), 25) else NEWEST_LEVEL
+    return FIRST_LEVEL if percent(stream(seed, "ground.new_log"), 25) else NEW_LOG_LEVEL
 
 
 def _weak_rings(seed: int, *, is_on: bool) -> tuple[int, bool]:

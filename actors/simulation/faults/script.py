@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from logstore.format.level import NEWEST_LEVEL
+from logstore.format.level import NEW_LOG_LEVEL
 
 
 class FaultClass(StrEnum):
@@ -189,7 +189,7 @@ class Ground(msgspec.Struct, frozen=True):
     comparers: int = 0  # producers that expect LSNs, beside the others
     # the first version of each node; (): this version's, and no client raises a level
     newest_levels: tuple[int, ...] = ()
-    new_log_level: int = NEWEST_LEVEL  # 1: as if an older version had begun the log
+    new_log_level: int = NEW_LOG_LEVEL  # 1: as if an older version had begun the log
     trim_every_ms: int = 0  # mean; 0: no client moves the log start
     # what leaders keep at least; 0: they give up nothing for that
     retention_age_ms: int = 0
