@@ -71,9 +71,12 @@ class SaveMeta(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=132):
 
 
 class SaveLevel(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=151):
-    """The log is at format level `level`: make it durable in META (S11). Nothing waits for it."""
+    """The log is at format level `level`: make it durable in META (S11). `has_config`: it has a
+    CONFIG, which may be damaged or dropped later (C12). What META says already, stays. Nothing
+    waits for it, but what is ordered later is not durable before it."""
 
     level: int
+    has_config: bool = False
 
 
 # --- to one replicator ---

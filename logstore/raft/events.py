@@ -160,6 +160,7 @@ class ChangeKind(IntEnum):
     REMOVE = 4  # the member `node`
     REPLACE = 5  # the voter `node`: by the learner `by`; where that is 0, by one that is to join
     JOIN = 6  # the only one of `members` asks to join (L4)
+    RENEW = 7  # the same members once more, above what is to be trimmed (G4)
 
 
 class ChangeRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=117):

@@ -74,7 +74,7 @@ class RecoveredLog(msgspec.Struct, frozen=True):
     `start_bytes` and `start_timestamp_ns` are of the entry at log start; 0 where damage hides them.
     `configurations` are the CONFIG entries from the newest one that is committed on: (index, what
     it holds) (C5). `config_hidden_to`: the highest index at which there may be one that cannot be
-    read (C12); NO_INDEX: there is none.
+    read (C12); NO_INDEX: there is none. `has_config`: META says that the log has had a CONFIG.
     """
 
     start: Position
@@ -92,6 +92,7 @@ class RecoveredLog(msgspec.Struct, frozen=True):
     start_timestamp_ns: int = 0
     configurations: tuple[tuple[Index, Configuration], ...] = ()
     config_hidden_to: Index = NO_INDEX
+    has_config: bool = False
 
 
 class EntryLog:

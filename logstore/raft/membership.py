@@ -176,8 +176,8 @@ def _changed(in_force: Configuration, event: ChangeRequested) -> Configuration |
         if voter is None or learner is None:
             return _none(event.node if voter is None else event.by)
         return configuration.replace(in_force, voter, learner)
-    if kind is ChangeKind.JOIN:
-        return Refused(Refusal.NUMBER_TAKEN, "nobody was added under this number and address")
+    if kind is ChangeKind.JOIN or kind is ChangeKind.RENEW:
+        return Refused(Refusal.NUMBER_TAKEN, "no replica was added under this number and address")
     assert_never(kind)
 
 

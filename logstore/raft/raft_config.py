@@ -24,6 +24,8 @@ class RaftConfig(msgspec.Struct, frozen=True):
     node: NodeId
     voters: tuple[NodeId, ...]  # the founders, which count until the log has a CONFIG (C5a)
     has_joined: bool = False  # this replica is no founder: the log says what it is (L4)
+    replica_uuid: bytes = b""  # empty: whatever a configuration names under `node` is this replica
+    replaces_lost: bool = True  # a join may take a lost voter's place without an operator (L5)
     heartbeat_ns: int = 50_000_000
     election_timeout_ns: int = 500_000_000
     stream_mode: StreamMode = "streaming"
