@@ -9,7 +9,7 @@ Reserved for format level 4: no version writes it yet.
  24 members, voters first (1 and 2), then 3, then 4:
    0 number u16 │ port u16 │ role u8 (1 VOTER, 2 OUTGOING, 3 INCOMING, 4 LEARNER)
      │ host size u8 │ labels size u16
-   8 uuid, 16 bytes (zero: of a voter that was not heard yet)
+   8 uuid, 16 bytes (zero: of a voter that was not heard yet, or of a place that is reserved)
   24 host, zeros to a multiple of 8
      labels, one "key=value" a line, zeros to a multiple of 8
 
@@ -48,7 +48,8 @@ from logstore.limits import (
 from logstore.model import NodeId
 
 CONFIGURATION_MAGIC = magic_number("LCNF")
-# Of a voter that was not heard before the first CONFIG (C5a). No replica has it.
+# Of a voter that was not heard before the first CONFIG (C5a), and of a learner that is no replica
+# yet but a place, reserved for one that is to join (L4). No replica has it.
 NO_UUID = bytes(UUID_SIZE)
 _HEAD = struct.Struct("<IHHQII")
 _HEAD_CRC = 20
@@ -195,8 +196,8 @@ def _fault(configuration: Configuration) -> str | None:
 
 
 def _set_fault(members: tuple[Member, ...]) -> str | None:
-    """In each set numbers and addresses are unique; a learner may have those of the voter that it
-    is to replace (L5)."""
+    """In each set numbers and addresses are unique; a place may be reserved that is a voter's until
+    that has left (L5)."""
     if len(members) > NODES_MAX:
         return f"CONFIG with {len(members)} voters or learners, at most {NODES_MAX}"
     return _twice("node", (member.number for member in members)) or _twice(
@@ -222,7 +223,7 @@ def _member_fault(member: Member, role: MemberRole) -> str | None:
         return f"member {member.number} at port {member.port}"
     if len(member.uuid) != UUID_SIZE:
         return f"a replica uuid of {len(member.uuid)} bytes"
-    if member.uuid == NO_UUID and role in (MemberRole.INCOMING, MemberRole.LEARNER):
+    if member.uuid == NO_UUID and role == MemberRole.INCOMING:
         return f"node {member.number} is to become a voter without a replica uuid"
     if not _HOST.fullmatch(member.host) or len(member.host) > MEMBER_HOST_MAX_BYTES:
         return f"host {member.host!r}: 1 to {MEMBER_HOST_MAX_BYTES} characters of ASCII, no spaces"

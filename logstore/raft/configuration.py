@@ -9,8 +9,8 @@ needed, and from there to the new one. It only goes forward: to undo a change is
 Learners do not count, so adding or removing one is a single step.
 
 Keys: a `Member` has a number and a uuid, and `VoterSets`, which counts, is generic over its key.
-The consensus core hears replicas under their node numbers today and counts `by_number`; once its
-events and Progress are keyed by uuid it counts `by_uuid` (C6), and nothing else of this changes.
+The consensus core counts `by_number`: no two replicas bear one number in a configuration, and what
+comes under another uuid is not taken for the member's (C6).
 """
 
 from __future__ import annotations
@@ -28,8 +28,13 @@ from logstore.format.configuration_body import (
     roles,
 )
 from logstore.limits import NODES_MAX
-from logstore.model import NodeId
+from logstore.model import NO_NODE, NodeId
 from logstore.raft.quorum import VoterSets
+
+# Labels of a learner that the leader acts on by itself, once it has joined and caught up.
+PROMOTE_LABEL = "promote=auto"
+REPLACES_KEY = "replaces"
+_INTENT_KEYS = ("promote", REPLACES_KEY)
 
 
 class Refusal(Enum):
@@ -73,6 +78,22 @@ def by_number(configuration: Configuration) -> VoterSets[NodeId]:
     )
 
 
+def as_counted_by(configuration: Configuration, node: NodeId, uuid: bytes) -> VoterSets[NodeId]:
+    """`by_number`, as the replica `uuid` counts under the number `node`: where that is another
+    replica's by now, it does not count itself as that one (C6). An empty uuid: it is not known."""
+    sets = by_number(configuration)
+    if not uuid or all(
+        member.number != node or member.uuid in (uuid, NO_UUID) for member in counted(configuration)
+    ):
+        return sets
+    return VoterSets(
+        *(
+            tuple(NO_NODE if each == node else each for each in part)
+            for part in (sets.voters, sets.incoming)
+        )
+    )
+
+
 def by_uuid(configuration: Configuration) -> VoterSets[bytes]:
     """The voters by replica uuid."""
     return VoterSets(
@@ -91,6 +112,15 @@ def members(configuration: Configuration) -> tuple[Member, ...]:
     return tuple(member for member, _ in roles(configuration))
 
 
+def present(configuration: Configuration) -> tuple[Member, ...]:
+    """Every member that is a replica: without places that are reserved."""
+    return tuple(
+        member
+        for member, role in roles(configuration)
+        if role != MemberRole.LEARNER or member.uuid != NO_UUID
+    )
+
+
 def counted(configuration: Configuration) -> tuple[Member, ...]:
     """Every member that counts in a majority, once."""
     return tuple(member for member, role in roles(configuration) if role != MemberRole.LEARNER)
@@ -104,28 +134,77 @@ def role_of(configuration: Configuration, member: Member) -> MemberRole | None:
 # --- changes ---
 
 
-def add_learner(
-    configuration: Configuration, member: Member, *, replaced: Member | None = None
-) -> Configuration | Refused:
-    """The configuration with one learner more. `replaced`: the voter whose place it is to take,
-    whose number and address are free for it (L5); None: it is one more replica."""
+def add_learner(configuration: Configuration, member: Member) -> Configuration | Refused:
+    """The configuration with one learner more. One without a uuid is a place that is reserved, for
+    a replica that is to join under this number at this address (L4)."""
     if is_joint(configuration):
         return _under_way(configuration)
-    if replaced is not None and replaced not in configuration.voters:
-        return _no(Refusal.NO_VOTER, replaced)
-    if member.uuid == NO_UUID:
-        return Refused(
-            Refusal.NO_UUID, f"node {member.number} has no uuid: start it, it brings one"
-        )
     if len(configuration.learners) >= NODES_MAX:
         return Refused(
             Refusal.TOO_MANY_LEARNERS,
             f"there are {NODES_MAX} learners already: promote or remove one first",
         )
-    taken = _taken(configuration, member, replaced)
-    if taken is not None:
-        return taken
-    return _next(configuration, learners=(*configuration.learners, member))
+    return _taken(configuration, member) or _next(
+        configuration, learners=(*configuration.learners, member)
+    )
+
+
+def take_place(
+    configuration: Configuration, learner: Member, uuid: bytes
+) -> Configuration | Refused:
+    """The configuration in which the replica `uuid` has the place of `learner`, which is reserved,
+    or whose replica is lost."""
+    if is_joint(configuration):
+        return _under_way(configuration)
+    joined = msgspec.structs.replace(learner, uuid=uuid)
+    return _taken(configuration, joined, replaced=learner) or _next(
+        configuration,
+        learners=tuple(joined if each == learner else each for each in configuration.learners),
+    )
+
+
+def replace_in_place(configuration: Configuration, voter: Member) -> Configuration | Refused:
+    """The joint configuration by which a lost voter leaves, and its number and address are reserved
+    for a replica that becomes a voter once it has joined and caught up (L5)."""
+    left = remove(configuration, voter)
+    if isinstance(left, Refused) or not is_joint(left):
+        return left
+    labels = tuple(sorted((*_kept_labels(voter), PROMOTE_LABEL)))
+    reserved = msgspec.structs.replace(voter, uuid=NO_UUID, labels=labels)
+    return msgspec.structs.replace(left, learners=(*left.learners, reserved))
+
+
+def replace_elsewhere(
+    configuration: Configuration, voter: Member, host: str, port: int
+) -> Configuration | Refused:
+    """The configuration with a place that is reserved at another address, under the next number,
+    for a replica that takes the voter's place once it has joined and caught up (L5)."""
+    if voter not in configuration.voters:
+        return _no(Refusal.NO_VOTER, voter)
+    number = NodeId(max(each.number for each in members(configuration)) + 1)
+    labels = tuple(sorted((*_kept_labels(voter), f"{REPLACES_KEY}={voter.number}")))
+    return add_learner(configuration, Member(number, NO_UUID, host, port, labels))
+
+
+def renew(configuration: Configuration) -> Configuration | Refused:
+    """The same members once more."""
+    return _under_way(configuration) if is_joint(configuration) else _next(configuration)
+
+
+def intended(configuration: Configuration, learner: Member) -> Configuration | Refused | None:
+    """The change by which a learner becomes what it was added for; None: that is an operator's
+    matter."""
+    for label in learner.labels:
+        key, _, value = label.partition("=")
+        if label == PROMOTE_LABEL:
+            return promote(configuration, learner)
+        if key == REPLACES_KEY:
+            number = int(value) if value.isdigit() else 0
+            voter = next((each for each in configuration.voters if each.number == number), None)
+            if voter is None:
+                return promote(configuration, learner)
+            return replace(configuration, voter, learner)
+    return None
 
 
 def promote(configuration: Configuration, learner: Member) -> Configuration | Refused:
@@ -134,9 +213,7 @@ def promote(configuration: Configuration, learner: Member) -> Configuration | Re
         return _under_way(configuration)
     if learner not in configuration.learners:
         return _no(Refusal.NO_LEARNER, learner)
-    return _has_place_of(learner, configuration.voters) or _joint(
-        configuration, (*configuration.voters, learner)
-    )
+    return _is_absent(learner) or _joint(configuration, (*configuration.voters, learner))
 
 
 def replace(
@@ -150,7 +227,7 @@ def replace(
     if learner not in configuration.learners:
         return _no(Refusal.NO_LEARNER, learner)
     stay = tuple(each for each in configuration.voters if each != voter)
-    return _has_place_of(learner, stay) or _joint(configuration, (*stay, learner))
+    return _is_absent(learner) or _joint(configuration, (*stay, learner))
 
 
 def remove(configuration: Configuration, member: Member) -> Configuration | Refused:
@@ -172,7 +249,23 @@ def finish(configuration: Configuration) -> Configuration | Refused:
         return Refused(
             Refusal.NO_CHANGE_UNDER_WAY, f"configuration {configuration.id} changes no voters"
         )
-    return _next(configuration, voters=configuration.incoming, incoming=())
+    voters = tuple(
+        msgspec.structs.replace(each, labels=_kept_labels(each)) for each in configuration.incoming
+    )
+    return _next(configuration, voters=voters, incoming=())
+
+
+def _kept_labels(member: Member) -> tuple[str, ...]:
+    """Without those that say what a learner is added for."""
+    return tuple(label for label in member.labels if label.partition("=")[0] not in _INTENT_KEYS)
+
+
+def _is_absent(learner: Member) -> Refused | None:
+    if learner.uuid != NO_UUID:
+        return None
+    return Refused(
+        Refusal.NO_UUID, f"node {learner.number} has not joined yet: start it with --join"
+    )
 
 
 def _joint(configuration: Configuration, incoming: tuple[Member, ...]) -> Configuration | Refused:
@@ -192,10 +285,12 @@ def _next(configuration: Configuration, **parts: tuple[Member, ...]) -> Configur
     return msgspec.structs.replace(configuration, id=configuration.id + 1, **parts)
 
 
-def _taken(configuration: Configuration, member: Member, replaced: Member | None) -> Refused | None:
-    """What another member has that `member` would have, too."""
+def _taken(
+    configuration: Configuration, member: Member, replaced: Member | None = None
+) -> Refused | None:
+    """What another member than `replaced` has that `member` would have, too."""
     for other in members(configuration):
-        if other.uuid == member.uuid:
+        if other.uuid == member.uuid != NO_UUID:
             return Refused(
                 Refusal.UUID_TAKEN, f"its uuid is that of node {other.number}, which is a member"
             )
@@ -209,18 +304,6 @@ def _taken(configuration: Configuration, member: Member, replaced: Member | None
             return Refused(
                 Refusal.ADDRESS_TAKEN,
                 f"{other.host}:{other.port} is that of node {other.number}: choose another one",
-            )
-    return None
-
-
-def _has_place_of(learner: Member, voters: Iterable[Member]) -> Refused | None:
-    """The learner came to replace one of these `voters`, and cannot be a voter beside it."""
-    for voter in voters:
-        is_number = voter.number == learner.number
-        if is_number or (voter.host, voter.port) == (learner.host, learner.port):
-            return Refused(
-                Refusal.NUMBER_TAKEN if is_number else Refusal.ADDRESS_TAKEN,
-                f"this learner has the place of node {voter.number}: let it replace that one",
             )
     return None
 

@@ -10,18 +10,23 @@ Invariants: indexes rise; the newest committed one is never truncated (F8).
 from __future__ import annotations
 
 from logstore.errors import InvariantViolated
-from logstore.format.configuration_body import Configuration
+from logstore.format.configuration_body import NO_UUID, Configuration
 from logstore.model import NO_INDEX, Index, NodeId
 
 
 class Configurations:
     """Begins with the configuration of no entry: that of the configuration file."""
 
-    __slots__ = ("_above", "_committed", "_hidden_to")
+    __slots__ = ("_above", "_committed", "_hidden_to", "_needs_one")
 
-    def __init__(self, first: Configuration, *, hidden_to: Index = NO_INDEX) -> None:
-        """`hidden_to`: the highest index at which there may be a CONFIG that cannot be read."""
+    def __init__(
+        self, first: Configuration, *, hidden_to: Index = NO_INDEX, needs_one: bool = False
+    ) -> None:
+        """`hidden_to`: the highest index at which there may be a CONFIG that cannot be read.
+        `needs_one`: `first` says nothing, for this log has had one, or is of a replica that
+        joined."""
         self._hidden_to = hidden_to
+        self._needs_one = needs_one
         self._committed = (NO_INDEX, first)
         self._above: list[tuple[Index, Configuration]] = []
 
@@ -46,15 +51,18 @@ class Configurations:
             raise InvariantViolated(f"a CONFIG at entry {index} after that at {self.newest_index}")
         self._above.append((index, configuration))
 
-    def names_voter(self, node: NodeId) -> bool:
-        """Whether the newest committed configuration, or a later one, has `node` as a voter: only
-        such a replica campaigns (C9). Not while there may be a newer one that cannot be read: the
-        older one could be a majority of its own (C12)."""
+    def names_voter(self, node: NodeId, uuid: bytes) -> bool:
+        """Whether the newest committed configuration, or a later one, has `node` as a voter, under
+        `uuid` if neither is empty: only such a replica campaigns (C9). Not while there may be a
+        newer one that cannot be read: the older one could be a majority of its own (C12)."""
         if self._committed[0] < self._hidden_to:
             return False
-        kept = (self._committed, *self._above)
+        is_committed_known = not self._needs_one or self._committed[0]
+        kept = (self._committed, *self._above) if is_committed_known else self._above
         return any(
-            member.number == node for _, each in kept for member in (*each.voters, *each.incoming)
+            member.number == node and (not uuid or member.uuid in (uuid, NO_UUID))
+            for _, each in kept
+            for member in (*each.voters, *each.incoming)
         )
 
     def truncate(self, first_index: Index) -> None:
@@ -73,12 +81,13 @@ class Configurations:
         while self._above and self._above[0][0] <= index:
             self._committed = self._above.pop(0)
 
-    def start_over(self, index: Index) -> None:
+    def start_over(self, index: Index, *, needs_one: bool) -> None:
         """The log is empty after a log start that is installed, at `index`. The newest
-        configuration that is known to be committed stays. Where this log had one, the leader's has
-        one above `index`, which comes with what follows."""
-        if self.newest_index:
+        configuration that is known to be committed stays. Where this log had one, or the leader's
+        `needs_one`, that has one above `index`, which comes with what follows."""
+        if self.newest_index or needs_one:
             self._hidden_to = Index(index + 1)
+        self._needs_one = self._needs_one or needs_one
         self._above.clear()
 
     @property

@@ -16,7 +16,6 @@ from typing import assert_never
 from logstore.errors import InvariantViolated
 from logstore.format.entry import Row
 from logstore.format.peer_messages import (
-    ControlMessage,
     Heartbeat,
     HeartbeatReply,
     PreVoteReply,
@@ -289,7 +288,7 @@ def _dispatch(state: State, event: Event) -> None:
             _on_stream_answer(state, event)
         case ControlReceived():
             if _is_credible(state, event.sender, event.message.term):
-                _on_control(state, event.sender, event.boot, event.message)
+                _on_control(state, event)
         case Persisted():
             _on_persisted(state, event.seq)
         case MetaPersisted():
@@ -348,14 +347,16 @@ def _on_tick(state: State, now_ns: int) -> None:
         transfer.begin_if_disk_is_unfit(state, leading)
         gens.open_if_allowed(state)  # also because a full replica is silent now, or heard again
         levels.raise_new_log(state, leading)
+        membership.begin_intended(state, leading)
     if was_paused or now_ns >= leading.heartbeat_deadline_ns:
         replication.send_heartbeats(state, leading)
     transfer.advance(state, leading)
 
 
-def _on_control(state: State, sender: NodeId, boot: int, message: ControlMessage) -> None:
+def _on_control(state: State, event: ControlReceived) -> None:
     """Compare terms first. A message of an older term is answered with ours; a newer term is
     adopted, except from vote requests that stickiness refuses."""
+    sender, message = event.sender, event.message
     match message:
         case PreVoteRequest():
             election.on_pre_vote_request(state, sender, message)
@@ -370,7 +371,7 @@ def _on_control(state: State, sender: NodeId, boot: int, message: ControlMessage
             if message.term < state.term:
                 state.answer(sender, VoteReply(state.term, False))
             else:
-                election.on_vote_request(state, sender, message)
+                election.on_vote_request(state, sender, event.uuid, message)
         case VoteReply():
             _follow_newer(state, message.term)
             election.on_vote_reply(state, sender, message)
@@ -383,7 +384,7 @@ def _on_control(state: State, sender: NodeId, boot: int, message: ControlMessage
         case HeartbeatReply():
             _follow_newer(state, message.term)
             if message.term == state.term:
-                replication.on_heartbeat_reply(state, sender, boot, message)
+                replication.on_heartbeat_reply(state, sender, event.boot, message)
         case TimeoutNow():
             election.on_timeout_now(state, sender, message)
         case _:

@@ -73,7 +73,7 @@ class SaveMeta(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=132):
 class SaveLevel(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=151):
     """The log is at format level `level`: make it durable in META (S11). `has_config`: it has a
     CONFIG, which may be damaged or dropped later (C12). What META says already, stays. Nothing
-    waits for it, but what is ordered later is not durable before it."""
+    waits for it."""
 
     level: int
     has_config: bool = False
@@ -136,10 +136,12 @@ class StopLeading(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=13
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=138):
-    """Answer `peer` on its own pair of sockets to us."""
+    """Answer `peer` on its own pair of sockets to us. `uuid`: that replica's only, if it is not
+    empty; another one may bear its number meanwhile (C6)."""
 
     peer: NodeId
     message: ControlMessage | BulkAnswer
+    uuid: bytes = b""
 
 
 class Admit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=139):

@@ -123,19 +123,19 @@ def on_pre_vote_reply(state: State, sender: NodeId, reply: PreVoteReply) -> None
         _campaign(state, is_transfer=False)
 
 
-def on_vote_request(state: State, sender: NodeId, request: VoteRequest) -> None:
+def on_vote_request(state: State, sender: NodeId, uuid: bytes, request: VoteRequest) -> None:
     """A vote request of the current term. The caller has adopted a newer term and dropped a request
-    that stickiness refuses."""
+    that stickiness refuses. The vote is for the replica `uuid` alone (C6)."""
     is_granted = (
-        state.meta.vote in (NO_NODE, sender)
+        state.may_vote_for(sender, uuid)
         and state.leader == NO_NODE
         and _is_up_to_date(state, request.last_index, request.last_term)
     )
     if is_granted:
         state.role = Role.FOLLOWER  # a pre-candidate that votes gives up its own campaign
-        state.meta.cast_vote(sender)
+        state.meta.cast_vote(sender, uuid)
         state.reset_election_timer()
-    state.answer(sender, VoteReply(state.term, is_granted))
+    state.answer(sender, VoteReply(state.term, is_granted), uuid)
 
 
 def on_vote_reply(state: State, sender: NodeId, reply: VoteReply) -> None:

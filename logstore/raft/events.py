@@ -56,11 +56,13 @@ class AppendReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
 
 
 class ControlReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=103):
-    """A peer's control message, or its answer to one of ours; `boot` is its boot counter."""
+    """A peer's control message, or its answer to one of ours; `boot` is its boot counter, `uuid`
+    the replica's, if the driver knows it."""
 
     sender: NodeId
     boot: int
     message: ControlMessage
+    uuid: bytes = b""
 
 
 class StreamAnswer(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=104):

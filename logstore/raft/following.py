@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from logstore.errors import InvariantViolated, ReplicaLost
 from logstore.format.entry import EntryHeader, Row
-from logstore.format.level import TRIM_LEVEL, level_of
+from logstore.format.level import CONFIG_LEVEL, TRIM_LEVEL, level_of
 from logstore.format.peer_messages import (
     NO_ROUND,
     AppendAccepted,
@@ -218,7 +218,7 @@ def _start_over(state: State, sender: NodeId, whole: WholeLogStart) -> None:
     state.installing = Installing(seq, start.index)
     state.faulty = FaultyEntries(())
     state.log.start_over(whole)
-    state.configurations.start_over(start.index)
+    state.configurations.start_over(start.index, needs_one=whole.level >= CONFIG_LEVEL)
     state.count_voters()
     state.emit(InstallLog(seq, whole))
 

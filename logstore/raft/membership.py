@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import assert_never
 
 from logstore.errors import ErrorCode, InvalidRequest, InvariantViolated
-from logstore.format.configuration_body import Configuration, Member, encode_configuration
+from logstore.format.configuration_body import NO_UUID, Configuration, Member, encode_configuration
 from logstore.format.level import CONFIG_LEVEL
-from logstore.model import NO_INDEX, EntryKind, Index, NodeId
-from logstore.raft import commit, configuration, gens, replication, role, space, transfer
+from logstore.model import NO_INDEX, NO_NODE, EntryKind, Index, NodeId
+from logstore.raft import commit, configuration, gens, joins, replication, role, space, transfer
 from logstore.raft.configuration import Refusal, Refused, by_number, is_joint
 from logstore.raft.effects import ChangeAnswered, Log, ProposeConfiguration, StopLeading
 from logstore.raft.events import ChangeKind, ChangeRequested, Proposed
@@ -38,8 +38,17 @@ def on_requested(state: State, event: ChangeRequested) -> None:
     if reason := _why_busy(state, leading):
         _answer(state, event, ErrorCode.NOT_READY, reason)
         return
-    wanted = _wanted(state.configurations.in_force, event)
-    if isinstance(wanted, Configuration) and (reason := _who_still_leaves(state, leading, wanted)):
+    if event.kind is ChangeKind.JOIN:
+        wanted = joins.wanted(state, leading, event.members[0])
+    else:
+        wanted = _wanted(state.configurations.in_force, event)
+    if event.kind is ChangeKind.REPLACE and (reason := _why_not_lost(state, leading, event)):
+        _answer(state, event, ErrorCode.NOT_READY, reason)
+    elif wanted is None:
+        _answer(state, event, ErrorCode.OK, "")
+    elif isinstance(wanted, Configuration) and (
+        reason := _who_still_leaves(state, leading, wanted)
+    ):
         _answer(state, event, ErrorCode.NOT_READY, reason)
     elif isinstance(wanted, Refused):
         _answer(state, event, ErrorCode.INVALID_REQUEST, wanted.text)
@@ -67,17 +76,48 @@ def _on_appended(state: State, index: Index, appended: Configuration) -> None:
     if leading is None or change is None or change.index or change.configuration != appended:
         raise InvariantViolated(f"CONFIG {appended} was appended, and not wanted")
     change.index = index
+    replaced = _replaced(state.configurations.in_force, appended)
     state.configurations.append(index, appended)
     state.count_voters()
     now_ns = state.now_ns
     for peer in state.members:
         leading.leaving.pop(peer, None)
+        if peer in replaced and leading.progress.pop(peer, None) is not None:
+            state.emit(StopLeading(state.term, peer))
         if peer not in leading.progress:
             progress = Progress(
                 peer, NO_INDEX, state.log.origin, heard_ns=now_ns, advanced_ns=now_ns
             )
             leading.progress[peer] = progress
             replication.begin_stream(state, progress, index)
+
+
+def _replaced(before: Configuration, after: Configuration) -> set[NodeId]:
+    """The numbers that are another replica's now."""
+    uuids = {member.number: member.uuid for member in configuration.members(before)}
+    return {
+        member.number
+        for member in configuration.members(after)
+        if uuids.get(member.number, member.uuid) not in (member.uuid, NO_UUID)
+    }
+
+
+def begin_intended(state: State, leading: Leading) -> None:
+    """Go on with what a learner was added for, once it has caught up. Called now and then."""
+    in_force = state.configurations.in_force
+    if not in_force.learners or state.configurations.newest_index > state.commit:
+        return
+    for learner in in_force.learners:
+        wanted = configuration.intended(in_force, learner)
+        if (
+            isinstance(wanted, Configuration)
+            and not _why_busy(state, leading)
+            and not _who_still_leaves(state, leading, wanted)
+            and not _why_not_now(state, leading, wanted, is_forced=False)
+        ):
+            state.emit(Log(f"node {learner.number} has caught up: it becomes a voter"))
+            leading.change = _change_to(None, wanted)
+            return
 
 
 def advance(state: State) -> None:
@@ -171,14 +211,28 @@ def _changed(in_force: Configuration, event: ChangeRequested) -> Configuration |
         found = _of_number((*in_force.learners, *in_force.voters), event.node)
         return _none(event.node) if found is None else configuration.remove(in_force, found)
     if kind is ChangeKind.REPLACE:
-        voter = _of_number(in_force.voters, event.node)
-        learner = _of_number(in_force.learners, event.by)
-        if voter is None or learner is None:
-            return _none(event.node if voter is None else event.by)
-        return configuration.replace(in_force, voter, learner)
-    if kind is ChangeKind.JOIN or kind is ChangeKind.RENEW:
-        return Refused(Refusal.NUMBER_TAKEN, "no replica was added under this number and address")
+        return _replaced_by(in_force, event)
+    if kind is ChangeKind.RENEW:
+        return configuration.renew(in_force)
+    if kind is ChangeKind.JOIN:
+        raise InvariantViolated("a join needs more than the configuration: `joins` has it")
     assert_never(kind)
+
+
+def _replaced_by(in_force: Configuration, event: ChangeRequested) -> Configuration | Refused:
+    """A lost voter by one in its place, a voter by one that is to come elsewhere, or by a
+    learner."""
+    voter = _of_number(in_force.voters, event.node)
+    if event.by == NO_NODE:
+        if voter is None:
+            return _none(event.node)
+        for place in event.members:
+            return configuration.replace_elsewhere(in_force, voter, place.host, place.port)
+        return configuration.replace_in_place(in_force, voter)
+    learner = _of_number(in_force.learners, event.by)
+    if voter is None or learner is None:
+        return _none(event.node if voter is None else event.by)
+    return configuration.replace(in_force, voter, learner)
 
 
 def _founded(in_force: Configuration, members: tuple[Member, ...]) -> Configuration | Refused:
@@ -220,7 +274,7 @@ def _why_busy(state: State, leading: Leading) -> str:
 def _who_still_leaves(state: State, leading: Leading, wanted: Configuration) -> str:
     """What this leader knows of a replica that has left, and still gets the log, is not true of the
     one that comes under its number."""
-    numbers = {member.number for member in configuration.members(wanted)}
+    numbers = {member.number for member in configuration.present(wanted)}
     for peer in leading.progress:
         if peer in numbers and peer not in state.members:
             return f"node {peer} has left a moment ago: try again"
@@ -254,6 +308,20 @@ def _why_behind(state: State, leading: Leading, node: NodeId) -> str:
     if behind_bytes > state.config.bulk_window_bytes or progress.advanced_ns < since_ns:
         return f"node {node} has not caught up: it is {behind_bytes} bytes behind"
     return ""
+
+
+def _why_not_lost(state: State, leading: Leading, event: ChangeRequested) -> str:
+    """Why the voter that is to be replaced in its place is not lost; empty: it may be."""
+    if event.by != NO_NODE or event.members:
+        return ""
+    if event.node == state.config.node:
+        return f"node {event.node} leads: it is not lost"
+    if event.is_forced or joins.is_lost(state, leading, event.node):
+        return ""
+    return (
+        f"node {event.node} was heard within {joins.LOST_AFTER_TIMEOUTS} election timeouts: stop "
+        "it first, or replace it by a replica at another address"
+    )
 
 
 def _who_is_silent(state: State, leading: Leading, sets: VoterSets[NodeId]) -> str:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 from logstore.format.configuration_body import Configuration
-from logstore.format.level import FIRST_LEVEL
+from logstore.format.level import CONFIG_LEVEL, FIRST_LEVEL
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
 from logstore.limits import LOG_AGAIN_NS
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
-from logstore.raft.configuration import by_number, counted, founders, members
+from logstore.raft.configuration import as_counted_by, counted, founders, present
 from logstore.raft.configurations import Configurations
 from logstore.raft.effects import (
     Answer,
@@ -190,9 +190,9 @@ class State:
     __slots__ = (
         "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "configurations", "deferred",
         "dropped", "electors", "faulty", "following", "gen", "handed_over", "installing",
-        "is_disk_full", "lead_count", "leader", "leading", "level", "log", "lost", "members",
-        "members_told", "meta", "now_ns", "out", "persists", "random", "role", "room", "shown",
-        "stalls", "started", "verified", "voters", "wall_ns",
+        "is_config_known", "is_disk_full", "lead_count", "leader", "leading", "level", "log",
+        "lost", "members", "members_told", "meta", "now_ns", "out", "persists", "random", "role",
+        "room", "shown", "stalls", "started", "verified", "voters", "wall_ns",
     )  # fmt: skip
 
     def __init__(
@@ -210,15 +210,18 @@ class State:
         self.commit = max(min(recovered.commit_floor, self.log.last_index), self.log.start.index)
         self.verified = self.commit
         self.configurations = Configurations(
-            founders(config.voters), hidden_to=recovered.config_hidden_to
+            founders(config.voters),
+            hidden_to=recovered.config_hidden_to,
+            needs_one=recovered.has_config or config.has_joined,
         )
         for index, configuration in recovered.configurations:
             self.configurations.append(index, configuration)
         self.configurations.commit(self.commit)
+        self.level = self.log.level_at(self.commit)
         self.out: list[Effect] = []
         self.members_told = (NO_INDEX, True)
+        self.is_config_known = recovered.has_config
         self.count_voters()
-        self.level = self.log.level_at(self.commit)
         self.role = Role.FOLLOWER
         self.leader = NO_NODE
         self.campaign = Campaign()
@@ -278,10 +281,10 @@ class State:
         """Send on our own pair of sockets, once the term in the message is durable (C1)."""
         self._emit_durable(Send(peer, message))
 
-    def answer(self, peer: NodeId, message: ControlMessage | BulkAnswer) -> None:
+    def answer(self, peer: NodeId, message: ControlMessage | BulkAnswer, uuid: bytes = b"") -> None:
         """Answer on the peer's pair of sockets, once the term and vote in the
         message are durable (C1)."""
-        self._emit_durable(Answer(peer, message))
+        self._emit_durable(Answer(peer, message, uuid))
 
     def settle(self, ring_start: int, ring_end: int) -> None:
         """Release a ring range (M4). Empty ranges take no room and are never settled."""
@@ -300,23 +303,36 @@ class State:
         """Follow the configuration in force (C5): its voters are counted, `electors` are asked for
         their votes, `members` get the log. By number, as peers are heard."""
         in_force, node = self.configurations.in_force, self.config.node
-        self.voters = by_number(in_force)
+        self.voters = as_counted_by(in_force, node, self.config.replica_uuid)
         self.electors = tuple(each.number for each in counted(in_force) if each.number != node)
-        self.members = tuple(each.number for each in members(in_force) if each.number != node)
+        self.members = tuple(each.number for each in present(in_force) if each.number != node)
         self.tell_members()
 
     def tell_members(self) -> None:
-        """Say once which configuration is in force, and once that it is committed."""
-        index = self.configurations.newest_index
+        """Say once which configuration is in force, and once that it is committed. META is to say
+        that there is one once the first is committed, as any but the first proves (C12)."""
+        index, in_force = self.configurations.newest_index, self.configurations.in_force
         told = (index, index <= self.commit)
-        if told != self.members_told:
-            self.members_told = told
-            self.out.append(MembersChanged(*told, self.configurations.in_force))
+        if told == self.members_told:
+            return
+        self.members_told = told
+        self.out.append(MembersChanged(*told, in_force))
+        if not self.is_config_known and in_force.id and (told[1] or in_force.id > 1):
+            self.is_config_known = True
+            self.out.append(SaveLevel(max(self.level, CONFIG_LEVEL), True))
 
     @property
     def may_campaign(self) -> bool:
         """Whether this replica is a voter, as far as it may know (C8, C9, C12)."""
-        return self.configurations.names_voter(self.config.node)
+        return self.configurations.names_voter(self.config.node, self.config.replica_uuid)
+
+    def may_vote_for(self, node: NodeId, uuid: bytes) -> bool:
+        """Whether this term's vote is free, or that replica's. A vote that was kept as a number is
+        spent where replicas come and go: another one may bear the number by now (C5a)."""
+        vote = self.meta.vote
+        if vote != node:
+            return vote == NO_NODE
+        return self.meta.vote_uuid == uuid or not self.configurations.newest_index
 
     def set_leader(self, leader: NodeId) -> None:
         if leader != self.leader:

@@ -18,11 +18,21 @@ from logstore.raft.effects import Effect, SaveMeta
 class TermAndVote:
     """The two values that Raft must never forget."""
 
-    __slots__ = ("_is_dirty", "_saves", "_withheld", "durable_term", "last_seq", "term", "vote")
+    __slots__ = (
+        "_is_dirty",
+        "_saves",
+        "_withheld",
+        "durable_term",
+        "last_seq",
+        "term",
+        "vote",
+        "vote_uuid",
+    )
 
     def __init__(self, term: Term, vote: NodeId) -> None:
         self.term = term
         self.vote = vote
+        self.vote_uuid = b""  # not known of a vote of an earlier incarnation
         self.durable_term = term
         self.last_seq = 0
         self._is_dirty = False
@@ -46,10 +56,10 @@ class TermAndVote:
         self.vote = NO_NODE
         self._is_dirty = True
 
-    def cast_vote(self, node: NodeId) -> None:
-        """Cast the one vote of this term."""
+    def cast_vote(self, node: NodeId, uuid: bytes = b"") -> None:
+        """Cast the one vote of this term. `uuid`: of the replica, if it is known."""
         if self.vote != node:
-            self.vote = node
+            self.vote, self.vote_uuid = node, uuid
             self._is_dirty = True
 
     def withhold(self, effect: Effect) -> None:

@@ -330,11 +330,25 @@ def test_a_leader_hands_over_to_no_learner() -> None:
 
 def test_a_truncation_takes_the_config_that_may_be_hidden_with_it() -> None:
     configurations = Configurations(THREE, hidden_to=Index(6))
-    assert not configurations.names_voter(NodeId(1))
+    assert not configurations.names_voter(NodeId(1), b"")
     configurations.append(Index(4), WITH_D)
     configurations.commit(Index(4))
     configurations.truncate(Index(5))
-    assert configurations.names_voter(NodeId(1))
+    assert configurations.names_voter(NodeId(1), b"")
+
+
+def test_one_that_bears_a_voters_number_under_another_uuid_does_not_campaign() -> None:
+    configurations = Configurations(THREE)
+    assert configurations.names_voter(A.number, A.uuid)
+    assert not configurations.names_voter(A.number, D.uuid)
+
+
+def test_a_log_that_has_had_a_config_does_not_count_the_founders_again() -> None:
+    configurations = Configurations(THREE, needs_one=True)
+    assert not configurations.names_voter(NodeId(1), b"")
+    configurations.append(Index(4), Configuration(2, (B, C)))
+    assert not configurations.names_voter(NodeId(1), b"")
+    assert configurations.names_voter(NodeId(2), b"")
 
 
 def test_a_replica_that_left_and_comes_back_is_another_one() -> None:

@@ -29,10 +29,13 @@ from logstore.raft.configuration import (
     finish,
     is_joint,
     members,
+    present,
     promote,
     remove,
     replace,
+    replace_in_place,
     role_of,
+    take_place,
 )
 from logstore.raft.quorum import VoterSets
 
@@ -119,13 +122,17 @@ def chains(draw: st.DrawFn) -> list[Configuration]:
         last = chain_[-1]
         everyone = st.sampled_from(members(last))
         learner = st.sampled_from(last.learners) if last.learners else everyone
-        act = draw(st.sampled_from(["learn", "take", "promote", "replace", "remove", "finish"]))
+        act = draw(
+            st.sampled_from(["learn", "lose", "take", "promote", "replace", "remove", "finish"])
+        )
         match act:
             case "learn":
                 found = add_learner(last, member(draw(KEYS), age))
+            case "lose":
+                found = replace_in_place(last, draw(everyone))
             case "take":
-                lost = draw(everyone)
-                found = add_learner(last, member(lost.number, age), replaced=lost)
+                lost = draw(learner)
+                found = take_place(last, lost, member(lost.number, age).uuid)
             case "promote":
                 found = promote(last, draw(learner))
             case "replace":
@@ -161,6 +168,8 @@ def test_every_configuration_that_changes_lead_to_is_a_possible_one(
             uuids = [one.uuid for one in part if one.uuid != NO_UUID]
             assert len(set(numbers)) == len(numbers)
             assert len(set(uuids)) == len(uuids)
+        numbers = [one.number for one in present(each)]
+        assert len(set(numbers)) == len(numbers)
         assert not set(each.learners) & {*each.voters, *each.incoming}
         assert len(by_number(each).voters) == len(each.voters)
 

@@ -117,7 +117,6 @@ def test_every_flipped_bit_of_a_body_is_refused() -> None:
         (Configuration(1, (A, B), (A, member(2, labels=("rack=other",)))), "replica"),
         (Configuration(1, (A, B), (), (A,)), "replica"),
         (Configuration(1, (A, B), (), (NEW_C, C)), "node 3 twice"),
-        (Configuration(1, (A,), (), (UNHEARD,)), "without a replica uuid"),
         (Configuration(1, (A,), (A, UNHEARD)), "without a replica uuid"),
         (Configuration(1, (msgspec.structs.replace(A, uuid=b"short"),)), "5 bytes"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from logstore.format.configuration_body import NO_UUID, Configuration, Member, MemberRole
@@ -12,16 +13,22 @@ from logstore.raft.configuration import (
     Refusal,
     Refused,
     add_learner,
+    as_counted_by,
     by_number,
     by_uuid,
     counted,
     finish,
     founders,
-    members,
+    intended,
+    present,
     promote,
     remove,
+    renew,
     replace,
+    replace_elsewhere,
+    replace_in_place,
     role_of,
+    take_place,
 )
 from logstore.raft.quorum import VoterSets
 
@@ -36,7 +43,8 @@ A, B, C, D = (member(number) for number in range(1, 5))
 NEW_C = member(3, 33)
 THREE = Configuration(5, (A, B, C))
 LEARNING = Configuration(6, (A, B, C), (), (D,))
-TAKING = Configuration(6, (A, B, C), (), (NEW_C,))
+PLACE_OF_C = Member(NodeId(3), NO_UUID, "node-3", 7000, ("promote=auto",))
+TAKING = Configuration(6, (A, B, C), (), (PLACE_OF_C,))
 NINE = Configuration(1, tuple(member(number) for number in range(1, 10)))
 
 
@@ -68,16 +76,57 @@ def test_a_voter_is_removed_through_a_joint_configuration() -> None:
     assert role_of(final, A) is None
 
 
-def test_a_lost_replica_is_replaced_in_place_by_one_of_its_number() -> None:
-    learning = done(add_learner(THREE, NEW_C, replaced=C))
-    assert learning == TAKING
-    joint = done(replace(learning, C, NEW_C))
-    assert joint == Configuration(7, (A, B, C), (A, B, NEW_C))
-    assert members(joint) == (A, B, C, NEW_C)
-    assert by_uuid(joint) == VoterSets((A.uuid, B.uuid, C.uuid), (A.uuid, B.uuid, NEW_C.uuid))
-    assert by_uuid(joint).is_majority({A.uuid, B.uuid})
-    assert not by_uuid(joint).is_majority({A.uuid, NEW_C.uuid})
-    assert done(finish(joint)) == Configuration(8, (A, B, NEW_C))
+def test_a_lost_voter_leaves_before_another_replica_has_its_number() -> None:
+    joint = done(replace_in_place(THREE, C))
+    assert joint == Configuration(6, (A, B, C), (A, B), (PLACE_OF_C,))
+    assert by_number(joint) == VoterSets((1, 2, 3), (1, 2))
+    assert present(joint) == (A, B, C)
+    reserved = done(finish(joint))
+    assert reserved == Configuration(7, (A, B), (), (PLACE_OF_C,))
+    assert present(reserved) == (A, B)
+    learning = done(take_place(reserved, PLACE_OF_C, NEW_C.uuid))
+    (learner,) = learning.learners
+    assert (learner.uuid, learner.port) == (NEW_C.uuid, C.port)
+    promoted = intended(learning, learner)
+    assert promoted == done(promote(learning, learner))
+    assert done(finish(done(promoted))) == Configuration(10, (A, B, NEW_C))
+
+
+def test_a_voter_is_replaced_from_another_address_under_the_next_number() -> None:
+    reserved = done(replace_elsewhere(THREE, B, "other", 9000))
+    (place,) = reserved.learners
+    assert place == Member(NodeId(4), NO_UUID, "other", 9000, ("replaces=2",))
+    learning = done(take_place(reserved, place, D.uuid))
+    joint = intended(learning, learning.learners[0])
+    assert isinstance(joint, Configuration)
+    assert by_number(joint) == VoterSets((1, 2, 3), (1, 3, 4))
+    assert done(finish(joint)).voters[-1] == Member(NodeId(4), D.uuid, "other", 9000)
+
+
+def test_where_the_voter_left_meanwhile_its_replacement_is_one_more() -> None:
+    learner = msgspec.structs.replace(D, labels=("rack=7", "replaces=3"))
+    joint = intended(Configuration(6, (A, B), (), (learner,)), learner)
+    assert isinstance(joint, Configuration)
+    assert done(finish(joint)).voters[-1] == msgspec.structs.replace(D, labels=("rack=7",))
+
+
+def test_what_a_learner_was_added_for_is_left_to_an_operator_where_it_does_not_say() -> None:
+    assert intended(LEARNING, D) is None
+
+
+def test_the_same_members_once_more() -> None:
+    assert done(renew(LEARNING)) == Configuration(7, (A, B, C), (), (D,))
+
+
+def test_a_lost_learner_gives_its_place_to_another_replica() -> None:
+    found = done(take_place(LEARNING, D, NEW_C.uuid))
+    assert found.learners == (msgspec.structs.replace(D, uuid=NEW_C.uuid),)
+
+
+def test_one_that_bears_a_number_does_not_count_as_the_replica_that_has_it_now() -> None:
+    assert as_counted_by(THREE, C.number, NEW_C.uuid) == VoterSets((1, 2, 0))
+    assert as_counted_by(THREE, C.number, C.uuid) == VoterSets((1, 2, 3))
+    assert as_counted_by(THREE, C.number, b"") == VoterSets((1, 2, 3))
 
 
 def test_a_learner_leaves_in_one_step() -> None:
@@ -109,16 +158,14 @@ def test_a_voter_that_was_not_heard_is_part_of_its_sets_size() -> None:
             Refusal.ADDRESS_TAKEN, "node-2:7000 is that of node 2",
         ),
         (lambda: add_learner(THREE, member(4, 2)), Refusal.UUID_TAKEN, "that of node 2"),
-        (
-            lambda: add_learner(THREE, member(3), replaced=C),
-            Refusal.UUID_TAKEN, "that of node 3",
-        ),
+        (lambda: take_place(LEARNING, D, C.uuid), Refusal.UUID_TAKEN, "that of node 3"),
         (lambda: add_learner(LEARNING, member(4, 44)), Refusal.NUMBER_TAKEN, "node 4"),
-        (lambda: add_learner(TAKING, member(3, 34), replaced=C), Refusal.NUMBER_TAKEN, "node 3"),
-        (lambda: add_learner(THREE, member(3, 33), replaced=D), Refusal.NO_VOTER, "node 4"),
+        (lambda: replace_in_place(THREE, D), Refusal.NO_MEMBER, "node 4"),
+        (lambda: replace_in_place(Configuration(1, (A,)), A), Refusal.NO_VOTER_LEFT, "last voter"),
+        (lambda: replace_elsewhere(THREE, D, "h", 1), Refusal.NO_VOTER, "node 4"),
         (
-            lambda: add_learner(THREE, Member(NodeId(4), NO_UUID, "node-4", 7000)),
-            Refusal.NO_UUID, "start it",
+            lambda: replace_elsewhere(THREE, A, "node-2", 7000),
+            Refusal.ADDRESS_TAKEN, "that of node 2",
         ),
         (
             lambda: add_learner(
@@ -129,22 +176,14 @@ def test_a_voter_that_was_not_heard_is_part_of_its_sets_size() -> None:
         ),
         (lambda: promote(THREE, D), Refusal.NO_LEARNER, "node 4 is no learner"),
         (lambda: promote(LEARNING, A), Refusal.NO_LEARNER, "node 1"),
-        (lambda: promote(TAKING, NEW_C), Refusal.NUMBER_TAKEN, "replace"),
+        (lambda: promote(TAKING, PLACE_OF_C), Refusal.NO_UUID, "not joined"),
+        (lambda: replace(TAKING, A, PLACE_OF_C), Refusal.NO_UUID, "not joined"),
         (
             lambda: promote(done(add_learner(NINE, member(10))), member(10)),
             Refusal.TOO_MANY_VOTERS, "9 voters",
         ),
         (lambda: replace(LEARNING, D, D), Refusal.NO_VOTER, "node 4"),
         (lambda: replace(LEARNING, A, B), Refusal.NO_LEARNER, "node 2"),
-        (lambda: replace(TAKING, A, NEW_C), Refusal.NUMBER_TAKEN, "place of node 3"),
-        (
-            lambda: replace(
-                done(add_learner(THREE, member(4, host="node-3"), replaced=C)),
-                A,
-                member(4, host="node-3"),
-            ),
-            Refusal.ADDRESS_TAKEN, "place of node 3",
-        ),
         (lambda: remove(THREE, D), Refusal.NO_MEMBER, "node 4 is no member"),
         (lambda: remove(Configuration(1, (A,)), A), Refusal.NO_VOTER_LEFT, "last voter"),
         (lambda: finish(THREE), Refusal.NO_CHANGE_UNDER_WAY, "configuration 5"),
@@ -166,6 +205,9 @@ def test_what_cannot_follow_is_refused_by_name(
         lambda joint: promote(joint, D),
         lambda joint: replace(joint, B, D),
         lambda joint: remove(joint, B),
+        lambda joint: replace_in_place(joint, B),
+        lambda joint: take_place(joint, D, NEW_C.uuid),
+        renew,
     ],
 )
 def test_one_change_at_a_time(change: Callable[[Configuration], Configuration | Refused]) -> None:

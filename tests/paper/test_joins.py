@@ -1,0 +1,229 @@
+"""Replicas that join: a place that is reserved, a lost replica's place, and what a learner was
+added for."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from logstore.errors import ErrorCode
+from logstore.format.configuration_body import NO_UUID, Configuration, Member
+from logstore.format.peer_messages import VoteReply, VoteRequest
+from logstore.model import Index, NodeId, Role, Term
+from logstore.raft.core import RaftCore
+from logstore.raft.effects import (
+    ChangeAnswered,
+    Effect,
+    Lead,
+    MembersChanged,
+    ProposeConfiguration,
+    SaveLevel,
+    StopLeading,
+)
+from logstore.raft.events import ChangeKind, ControlReceived
+from logstore.raft.joins import LOST_AFTER_TIMEOUTS
+from tests.paper.member_cluster import replica
+from tests.paper.one_node import OneNode, of_type, sent
+from tests.paper.test_changes_of_members import (
+    ROWS,
+    THREE,
+    A,
+    B,
+    C,
+    all_have,
+    answers,
+    append,
+    ask,
+    joined,
+    leader_with,
+    node_with,
+    offered,
+    refusal,
+)
+from tests.paper.virtual_node import recovered
+
+D, E = replica(4), replica(5)
+PLACE = replace(D, uuid=NO_UUID)
+RESERVED = Configuration(2, (A, B, C), (), (PLACE,))
+PLACE_OF_C = replace(C, uuid=NO_UUID, labels=("promote=auto",))
+NEW_C = replace(C, uuid=b"another replica!")
+RECOVERED = recovered(list(ROWS), term=1, commit_floor=4, configurations=((Index(4), THREE),))
+
+
+def join(node: OneNode, member: Member) -> list[Effect]:
+    return ask(node, ChangeKind.JOIN, members=(member,))
+
+
+def pass_timeouts(node: OneNode, *heard: int, timeouts: int = LOST_AFTER_TIMEOUTS + 1) -> None:
+    until_ns = node.now_ns + timeouts * node.config.election_timeout_ns
+    while node.now_ns < until_ns:
+        for peer in heard:
+            node.hear_reply(peer, 1)
+        node.tick(40)
+
+
+def test_a_place_is_reserved_for_a_replica_that_then_joins() -> None:
+    node = leader_with(THREE)
+    assert offered(ask(node, ChangeKind.ADD, members=(PLACE,))) == RESERVED
+    effects = append(node, RESERVED)
+    assert not of_type(effects, Lead), "there is no replica yet"
+    assert answers(all_have(node, 2)) == [(ErrorCode.OK, "")]
+    assert "not joined" in refusal(ask(node, ChangeKind.PROMOTE, 4))
+    learning = Configuration(3, (A, B, C), (), (D,))
+    assert offered(join(node, D)) == learning
+    [lead] = of_type(append(node, learning, prop=1), Lead)
+    assert lead.peer == 4
+    all_have(node, 2)
+    assert answers(join(node, D)) == [(ErrorCode.OK, "")]
+
+
+def test_a_replica_joins_where_a_place_is_reserved_for_it_only() -> None:
+    node = leader_with(RESERVED)
+    assert "member add 5 node-5:7100" in refusal(join(node, E))
+    assert "node-4:7100" in refusal(join(node, replace(D, host="elsewhere")))
+    assert "is that of node 1" in refusal(join(node, replace(D, uuid=A.uuid)))
+
+
+def test_a_second_replica_takes_the_place_of_a_learner_only_once_that_is_lost() -> None:
+    node = leader_with(Configuration(2, (A, B, C), (), (D,)))
+    other = replace(D, uuid=E.uuid)
+    joined(node, 4)
+    assert "one of the two must stop" in refusal(join(node, other))
+    pass_timeouts(node, 2, 3)
+    taken = offered(join(node, other))
+    assert taken == Configuration(3, (A, B, C), (), (other,))
+    effects = append(node, taken)
+    kinds = [
+        type(each) for each in effects if isinstance(each, MembersChanged | StopLeading | Lead)
+    ]
+    assert kinds == [MembersChanged, StopLeading, Lead]
+    assert node.core.match[NodeId(4)] == 0
+
+
+def test_a_lost_voter_leaves_and_its_place_is_reserved() -> None:
+    node = leader_with(THREE)
+    assert "one of the two must stop" in refusal(join(node, NEW_C))
+    pass_timeouts(node, 2)
+    joint = offered(join(node, NEW_C))
+    assert joint == Configuration(2, (A, B, C), (A, B), (PLACE_OF_C,))
+    append(node, joint)
+    reserved = Configuration(3, (A, B), (), (PLACE_OF_C,))
+    assert offered(all_have(node, 2)) == reserved
+    append(node, reserved, prop=1)
+    all_have(node, 2)
+    assert "moment ago" in refusal(join(node, NEW_C)), "the lost one still gets the log"
+    pass_timeouts(node, 2, timeouts=2)
+    learning = offered(join(node, NEW_C))
+    (learner,) = learning.learners
+    assert (learner.number, learner.uuid) == (3, NEW_C.uuid)
+    append(node, learning, prop=2)
+    all_have(node, 2)
+    assert not of_type(node.tick(60), ProposeConfiguration)
+    joined(node, 3)
+    effects: list[Effect] = []
+    for _ in range(3):
+        effects += node.tick(60)
+    assert offered(effects).incoming == (A, B, learner)
+
+
+def test_without_replace_lost_an_operator_decides() -> None:
+    node = leader_with(THREE)
+    node.core._state.config = replace(node.config, replaces_lost=False)
+    pass_timeouts(node, 2)
+    assert "member replace 3" in refusal(join(node, NEW_C))
+    assert offered(ask(node, ChangeKind.REPLACE, 3)).incoming == (A, B)
+
+
+def test_a_voter_that_answers_is_not_replaced_in_its_place_unless_it_is_forced() -> None:
+    node = leader_with(THREE)
+    assert "stop it first" in refusal(ask(node, ChangeKind.REPLACE, 3))
+    assert "node 1 leads" in refusal(ask(node, ChangeKind.REPLACE, 1, is_forced=True))
+    assert offered(ask(node, ChangeKind.REPLACE, 3, is_forced=True)).incoming == (A, B)
+
+
+def test_a_replica_at_another_address_replaces_a_voter_once_it_has_caught_up() -> None:
+    node = leader_with(THREE)
+    place = Member(NodeId(0), NO_UUID, "elsewhere", 9_000)
+    reserved = offered(ask(node, ChangeKind.REPLACE, 2, members=(place,)))
+    assert reserved.learners == (Member(NodeId(4), NO_UUID, "elsewhere", 9_000, ("replaces=2",)),)
+    append(node, reserved)
+    all_have(node, 3)
+    arrived = Member(NodeId(4), D.uuid, "elsewhere", 9_000)
+    append(node, offered(join(node, arrived)), prop=1)
+    all_have(node, 3)
+    joined(node, 4)
+    effects: list[Effect] = []
+    for _ in range(3):
+        for peer in (2, 3):
+            node.hear_reply(peer, 1)
+        effects += node.tick(60)
+    assert [member.number for member in offered(effects).incoming] == [1, 3, 4]
+
+
+def test_the_same_members_once_more_for_a_trim() -> None:
+    node = leader_with(RESERVED)
+    assert offered(ask(node, ChangeKind.RENEW)) == replace(RESERVED, id=3)
+
+
+# --- whose vote, and who counts ---
+
+
+def vote_of(node: OneNode, uuid: bytes, term: int) -> list[bool]:
+    request = VoteRequest(Term(term), Index(9), Term(1), False)
+    effects = node.step(ControlReceived(NodeId(3), 1, request, uuid)) + node.flush_meta()
+    return [reply.is_granted for _, reply in sent(effects, VoteReply)]
+
+
+def test_a_vote_is_one_replicas_not_its_numbers() -> None:
+    node = node_with(THREE)
+    node.time_out()
+    assert vote_of(node, C.uuid, 5) == [True]
+    assert vote_of(node, C.uuid, 5) == [True]
+    assert vote_of(node, NEW_C.uuid, 5) == [False]
+
+
+def test_a_vote_that_was_kept_as_a_number_is_spent() -> None:
+    node = node_with(THREE, term=5, vote=3)
+    assert vote_of(node, C.uuid, 5) == [False]
+    node = node_with(None, term=5, vote=3)
+    assert vote_of(node, C.uuid, 5) == [True], "the founders are who they are"
+
+
+def test_a_replica_whose_number_is_anothers_does_not_campaign() -> None:
+    for uuid, role in ((A.uuid, Role.PRE_CANDIDATE), (E.uuid, Role.FOLLOWER)):
+        node = node_with(THREE)
+        config = replace(node.config, replica_uuid=uuid)
+        core = RaftCore(config, RECOVERED, node.files, node.core._state.random)
+        node.core = core
+        node.tick(1)
+        node.time_out()
+        assert core.role == role
+
+
+# --- what META and the driver hear ---
+
+
+def test_the_driver_hears_of_the_members_and_meta_that_there_is_a_config() -> None:
+    node = leader_with(None)
+    ask(node, ChangeKind.FOUND, members=(A, B, C))
+    effects = append(node, THREE)
+    index = node.core.last_index
+    assert of_type(effects, MembersChanged) == [MembersChanged(index, False, THREE)]
+    assert not of_type(effects, SaveLevel)
+    effects = all_have(node, 2)
+    assert of_type(effects, MembersChanged) == [MembersChanged(index, True, THREE)]
+    assert of_type(effects, SaveLevel) == [SaveLevel(4, True)]
+    assert [each.code for each in of_type(effects, ChangeAnswered)] == [ErrorCode.OK]
+
+
+def test_a_start_over_a_config_says_so() -> None:
+    node = node_with(THREE)
+    assert of_type(node.started, MembersChanged) == [MembersChanged(Index(4), True, THREE)]
+    assert SaveLevel(4, True) in node.started
+    node = node_with(THREE, has_config=True, level=4)
+    assert not of_type(node.started, SaveLevel)
+
+
+def test_founders_do_not_campaign_where_meta_knows_of_a_config() -> None:
+    node = node_with(None, has_config=True, level=4)
+    node.time_out()
+    assert node.core.role == Role.FOLLOWER
