@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from logstore.format.configuration_body import Configuration, Member
+import msgspec
+
+from logstore.format.configuration_body import NO_UUID, Configuration, Member
 from logstore.format.level import CONFIG_LEVEL
 from logstore.model import NO_NODE, EntryKind, NodeId
-from logstore.raft.configuration import Refused, by_number, finish, is_joint, members
+from logstore.raft.configuration import PROMOTE_LABEL, by_number, is_joint, members, present
 from logstore.raft.core import RaftCore
 from logstore.raft.events import ChangeKind, ChangeRequested
-from logstore.raft.membership import _wanted
 from logstore.raft.quorum import VoterSets
 from tests.paper.virtual_cluster import VirtualCluster
 from tests.paper.virtual_node import VirtualNode
@@ -23,8 +24,10 @@ from tests.paper.virtual_node import VirtualNode
 FOUNDERS, JOINERS = 3, 3
 
 
-def replica(number: int) -> Member:
-    return Member(NodeId(number), number.to_bytes(16, "big"), f"node-{number}", 7100)
+def replica(number: int, age: int = 0) -> Member:
+    """The `age`-th replica that bears the number, at the one address of that number."""
+    uuid = age.to_bytes(8, "big") + number.to_bytes(8, "big")
+    return Member(NodeId(number), uuid, f"node-{number}", 7100)
 
 
 class MemberCluster(VirtualCluster):
@@ -32,6 +35,7 @@ class MemberCluster(VirtualCluster):
 
     def __init__(self, seed: int) -> None:
         self.requests = 0
+        self.lost: list[VirtualNode] = []
         super().__init__(FOUNDERS, seed, joiners=JOINERS)
         loss, self.loss = self.loss, 0.0
         self.heal_and_settle()
@@ -42,15 +46,94 @@ class MemberCluster(VirtualCluster):
         assert in_force_at(leader.core).id == 1
         self.loss = loss
 
+    def uuid_of(self, node: NodeId) -> bytes:
+        return replica(node).uuid
+
     def act(self) -> None:
         leader = self.leader
         if leader is not None and self.random.random() < 0.02:
             self.change(leader)
+        if leader is not None and self.random.random() < 0.001:
+            self.lose_a_disk(leader)
         super().act()
 
-    def change(self, leader: VirtualNode) -> None:
-        """An operator asks for a change, mostly a sensible one."""
+    def tick_all(self) -> None:
+        """Now and then replicas ask to join, and an operator lets a new one take a lost one's
+        place."""
+        super().tick_all()
+        leader = self.leader
+        if leader is None or self.random.random() > 0.1:
+            return
         in_force = in_force_at(leader.core)
+        for number in self.lost_voters(in_force):
+            event = ChangeRequested(0, ChangeKind.REPLACE, number, is_forced=True)
+            self.feed(leader, event)
+        for node in self.nodes.values():
+            asks = node.config.has_joined and in_force.id > 0
+            if asks and not any(
+                member.uuid != NO_UUID and self.is_replica(member)
+                for member in members(in_force)
+                if member.number == node.node
+            ):
+                uuid = node.config.replica_uuid
+                joining = msgspec.structs.replace(replica(node.node), uuid=uuid)
+                self.feed(leader, ChangeRequested(0, ChangeKind.JOIN, members=(joining,)))
+
+    def is_replica(self, member: Member) -> bool:
+        """Whether the member's replica is the one that has its number now."""
+        return member.uuid in (NO_UUID, self.nodes[member.number].config.replica_uuid)
+
+    def lost_voters(self, in_force: Configuration) -> list[NodeId]:
+        return [each.number for each in in_force.voters if not self.is_replica(each)]
+
+    def lose_a_disk(self, leader: VirtualNode) -> None:
+        """A voter other than the leader loses its disk, and an empty replica starts in its place.
+        Never before the last lost one is whole again: no promise would hold."""
+        state = leader.core._state
+        in_force = state.configurations.in_force
+        is_changing = state.leading is None or state.leading.change is not None
+        newest = max(in_force_at(node.core).id for node in self.nodes.values())
+        is_settled = state.configurations.newest_index <= leader.core.commit
+        if is_joint(in_force) or is_changing or newest > in_force.id or not is_settled:
+            return
+        if self.lost_voters(in_force):
+            return
+        is_one_missing = any(PROMOTE_LABEL in each.labels for each in in_force.learners)
+        if is_one_missing or len(in_force.voters) < 3:
+            return
+        numbers = [each.number for each in in_force.voters if each.number != leader.node]
+        number = self.random.choice(numbers)
+        old = self.nodes[number]
+        self.lost.append(old)
+        age = len(self.lost)
+        voters = tuple(each for each in old.config.voters if each != number)
+        config = msgspec.structs.replace(
+            old.config, voters=voters, has_joined=True, replica_uuid=replica(number, age).uuid
+        )
+        self.nodes[number] = node = VirtualNode(
+            number, config, self.random, others=old.others, contents=self.contents
+        )
+        self.commits[number] = 0
+        node.tick(self.now_ns)
+
+    def is_counted(self, leader: RaftCore, node: VirtualNode) -> bool:
+        in_force = in_force_at(leader)
+        if not in_force.id:
+            return True
+        uuid = node.config.replica_uuid
+        return any((each.number, each.uuid) == (node.node, uuid) for each in members(in_force))
+
+    @property
+    def disks(self) -> list[VirtualNode]:
+        """An entry that a replica had flushed when it said so may be acknowledged after it lost its
+        disk."""
+        return [*self.nodes.values(), *self.lost]
+
+    def change(self, leader: VirtualNode) -> None:
+        """An operator asks for a change, mostly a sensible one, but not while a voter is lost."""
+        in_force = in_force_at(leader.core)
+        if self.lost_voters(in_force):
+            return
         learners = [member.number for member in in_force.learners]
         voters = [member.number for member in in_force.voters]
         everybody = list(self.nodes)
@@ -58,7 +141,10 @@ class MemberCluster(VirtualCluster):
         choose = self.random.choice
         match self.random.randrange(8):
             case 0 | 1:
-                self._ask(leader, ChangeKind.ADD, members=(replica(choose(strangers or voters)),))
+                number = choose(strangers or voters)
+                uuid = choose((NO_UUID, self.nodes[number].config.replica_uuid))
+                added = msgspec.structs.replace(replica(number), uuid=uuid)
+                self._ask(leader, ChangeKind.ADD, members=(added,))
             case 2 | 3:
                 self._ask(leader, ChangeKind.PROMOTE, choose(learners or strangers or voters))
             case 4 | 5:
@@ -79,16 +165,7 @@ class MemberCluster(VirtualCluster):
         self.requests += 1
         is_forced = self.random.random() < 0.2
         event = ChangeRequested(self.requests, kind, NodeId(of), NodeId(by), members, is_forced)
-        self._know(in_force_at(node.core), event)
         self.feed(node, event)
-
-    def _know(self, in_force: Configuration, event: ChangeRequested) -> None:
-        """Give what may be proposed now a key, and what that leads to."""
-        wanted = _wanted(in_force, event)
-        while not isinstance(wanted, Refused):
-            if wanted not in self.contents.values():
-                self.contents[len(self.contents) + 1] = wanted
-            wanted = finish(wanted)
 
     def committed_configurations(self) -> list[Configuration]:
         """Every CONFIG that is committed, in order, as the disks of all replicas have them."""
@@ -112,7 +189,9 @@ class MemberCluster(VirtualCluster):
             return False
         if leader.core._state.leading.change is not None:
             return False
-        numbers = [member.number for member in members(in_force)]
+        if self.lost_voters(in_force):
+            return False
+        numbers = [member.number for member in present(in_force)]
         if leader.node not in [member.number for member in in_force.voters]:
             return False
         return all(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from logstore.format.configuration_body import Configuration
 from logstore.format.entry import EntryHeader
@@ -29,8 +29,7 @@ from logstore.raft.events import (
     TransferRequested,
 )
 from logstore.raft.raft_config import RaftConfig
-from logstore.raft.stream import FollowerStream
-from tests.paper.virtual_node import MS, VirtualNode
+from tests.paper.virtual_node import MS, Leaving, VirtualNode
 
 
 def no_trims(_cluster: VirtualCluster, _leader: VirtualNode) -> int:
@@ -46,6 +45,15 @@ def to_what_all_have(cluster: VirtualCluster, leader: VirtualNode) -> int:
 def to_what_the_leader_committed(_cluster: VirtualCluster, leader: VirtualNode) -> int:
     """Whoever lags is left below the log start."""
     return leader.core.commit
+
+
+class Letter(NamedTuple):
+    """A message on its way, by which replica of a number it was sent, and in which incarnation."""
+
+    sender: NodeId
+    uuid: bytes
+    boot: int
+    leaving: Leaving
 
 
 class VirtualCluster:
@@ -82,6 +90,7 @@ class VirtualCluster:
                     stream_mode=mode,
                     newest_level=newest,
                     new_log_level=level,
+                    replica_uuid=self.uuid_of(node),
                 ),
                 self.random,
                 others=[each for each in everybody if each != node],
@@ -90,15 +99,19 @@ class VirtualCluster:
             for node in everybody
         }
         self.now_ns = 1_000 * MS
-        self.wire: list[tuple[NodeId, NodeId, int, Any]] = []
+        self.wire: list[Letter] = []
         self.cut: set[tuple[NodeId, NodeId]] = set()
-        self.leaders: dict[int, NodeId] = {}
-        self.votes: dict[tuple[NodeId, int], NodeId] = {}
+        self.leaders: dict[int, tuple[NodeId, bytes]] = {}
+        self.votes: dict[tuple[NodeId, bytes, int], tuple[NodeId, bytes | None]] = {}
         self.committed: dict[int, int] = {}
         self.commits: dict[NodeId, int] = dict.fromkeys(everybody, 0)
         self.loss = self.random.choice([0.0, 0.02, 0.1])
         self.turmoil = self.random.choice([0.002, 0.01, 0.03])
         self.tick_all()
+
+    def uuid_of(self, node: NodeId) -> bytes:
+        """Of a replica at the begin; empty: numbers are enough, for none is replaced."""
+        return b""
 
     @property
     def leader(self) -> VirtualNode | None:
@@ -170,19 +183,13 @@ class VirtualCluster:
             return
         peer = self.random.choice(node.others)
         node.lanes[peer].clear()
-        node.streams[peer] = FollowerStream(
-            peer,
-            mode=node.config.stream_mode,
-            window_bytes=2_000,
-            window_entries=8,
-            resend_timeout_ns=300 * MS,
-        )
+        node.streams[peer] = node._stream_to(peer)
         self.feed(node, ReplicatorGone(peer))
 
     def tick_all(self) -> None:
         for node in self.nodes.values():
-            for peer, message in node.tick(self.now_ns):
-                self.post(node, peer, message)
+            for leaving in node.tick(self.now_ns):
+                self.post(node, leaving)
             self.check(node)
 
     def move_disk(self, node: VirtualNode) -> None:
@@ -201,7 +208,7 @@ class VirtualCluster:
             for _ in range(2):
                 sent = node.next_append(peer, self.now_ns)
                 if sent is not None:
-                    self.post(node, peer, sent)
+                    self.post(node, Leaving(peer, sent, None))
 
     def offer(self, node: VirtualNode) -> None:
         """Ingress offers a group, or one of an earlier offer reaches raft."""
@@ -214,23 +221,33 @@ class VirtualCluster:
 
     # --- the wire ---
 
-    def post(self, node: VirtualNode, peer: NodeId, message: Any) -> None:
+    def post(self, node: VirtualNode, leaving: Leaving) -> None:
+        message, uuid = leaving.message, node.config.replica_uuid
         if isinstance(message, VoteReply) and message.is_granted:
-            known = self.votes.setdefault((node.node, message.term), peer)
-            assert known == peer, f"node {node.node} voted twice in term {message.term}"
-        self.wire.append((node.node, peer, node.boot, message))
+            vote = (leaving.peer, leaving.to)
+            known = self.votes.setdefault((node.node, uuid, message.term), vote)
+            assert known == vote, f"node {node.node} voted twice in term {message.term}"
+        self.wire.append(Letter(node.node, uuid, node.boot, leaving))
 
     def deliver_one(self) -> None:
         if not self.wire:
             return
         at = self.random.randrange(min(len(self.wire), 12))
-        sender, target, boot, message = self.wire[at]
+        letter = self.wire[at]
         if self.random.random() > 0.03:  # a few come twice
             del self.wire[at]
-        if (sender, target) not in self.cut and self.random.random() >= self.loss:
-            self.arrive(sender, self.nodes[target], boot, message)
+        (target, message, to), sender = letter.leaving, letter.sender
+        if (sender, target) in self.cut or self.random.random() < self.loss:
+            return
+        node = self.nodes[target]
+        is_answer = to is not None
+        if is_answer and to != node.config.replica_uuid:
+            return  # the connection was another replica's
+        if node.takes(sender, letter.uuid, self.now_ns, is_answer=is_answer):
+            self.arrive(letter, node, message)
 
-    def arrive(self, sender: NodeId, node: VirtualNode, boot: int, message: Any) -> None:
+    def arrive(self, letter: Letter, node: VirtualNode, message: Any) -> None:
+        sender, boot = letter.sender, letter.boot
         if isinstance(message, Append):
             if node.dead_stream == (message.term, message.stream):
                 return  # ingress drops what raft has declared dead (W1)
@@ -244,7 +261,7 @@ class VirtualCluster:
             for fact in node.streams[sender].on_answer(boot, message, self.now_ns):
                 self.feed(node, StreamAnswer(sender, boot, fact))
         else:
-            self.feed(node, ControlReceived(sender, boot, message))
+            self.feed(node, ControlReceived(sender, boot, message, letter.uuid))
 
     def content_of(self, header: EntryHeader) -> Configuration | None:
         is_config = header.kind == EntryKind.CONFIG
@@ -252,8 +269,8 @@ class VirtualCluster:
 
     def feed(self, node: VirtualNode, event: Any) -> None:
         if event is not None:
-            for peer, message in node.step(event):
-                self.post(node, peer, message)
+            for leaving in node.step(event):
+                self.post(node, leaving)
         self.check(node)
 
     # --- promises ---
@@ -261,8 +278,9 @@ class VirtualCluster:
     def check(self, node: VirtualNode) -> None:
         core = node.core
         if core.role == Role.LEADER:
-            known = self.leaders.setdefault(core.term, node.node)
-            assert known == node.node, f"two leaders in term {core.term}"
+            leads = (node.node, node.config.replica_uuid)
+            known = self.leaders.setdefault(core.term, leads)
+            assert known == leads, f"two leaders in term {core.term}"
         before = self.commits[node.node]
         assert core.commit >= before, f"commit of node {node.node} went back"
         start = node.durable_start.position.index
@@ -284,12 +302,23 @@ class VirtualCluster:
         chain = self.committed[index]
         holders = {
             each.node
-            for each in self.nodes.values()
-            if each.durable_start.position.index >= index
-            or (len(each.durable_rows) >= index and each.durable_rows[index - 1].chain == chain)
+            for each in self.disks
+            if self.is_counted(leader, each)
+            and (
+                each.durable_start.position.index >= index
+                or (len(each.durable_rows) >= index and each.durable_rows[index - 1].chain == chain)
+            )
         }
         voters = leader._state.voters
         assert voters.is_majority(holders), f"entry {index} is on {holders} of {voters}"
+
+    @property
+    def disks(self) -> list[VirtualNode]:
+        return list(self.nodes.values())
+
+    def is_counted(self, leader: RaftCore, node: VirtualNode) -> bool:
+        """Whether the leader's configuration means this replica by its number."""
+        return True
 
     def durably_committed(self, node: VirtualNode) -> int:
         """How many committed entries the node has on its disk, from the first one on."""

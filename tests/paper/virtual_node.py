@@ -8,18 +8,19 @@ ordered and not yet flushed. Every ring range handed to the core must be settled
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from logstore.errors import CorruptData
 from logstore.format.configuration_body import Configuration
 from logstore.format.entry import EntryHeader, Row, chain_start
-from logstore.format.level import FIRST_LEVEL, level_of
+from logstore.format.level import CONFIG_LEVEL, FIRST_LEVEL, level_of
 from logstore.format.peer_messages import Append, Install
 from logstore.model import NO_INDEX, NO_NODE, NO_TERM, EntryKind, Index, Lsn, NodeId, Role, Term
+from logstore.raft.configuration import present
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
     Accepted,
@@ -32,10 +33,12 @@ from logstore.raft.effects import (
     Describe,
     InstallLog,
     Lead,
+    MembersChanged,
     MoveLogStart,
     Persist,
     ProposeConfiguration,
     Rewind,
+    SaveLevel,
     SaveMeta,
     Send,
     Settle,
@@ -100,6 +103,15 @@ def rows_below(start: WholeLogStart) -> list[Row]:
     return [Row(INSTALLED, 0)] * start.position.index
 
 
+class Leaving(NamedTuple):
+    """A message to `peer`; `to`: an answer, which reaches no other replica; None: it goes to the
+    address."""
+
+    peer: NodeId
+    message: Any
+    to: bytes | None
+
+
 class Files:
     """The Raft log as its files show it: what was written, flushed or not. `rows` has entries at
     or below the log start `start`, too, which the files do not."""
@@ -127,7 +139,7 @@ class VirtualNode:
         random: Random,
         *,
         others: Sequence[NodeId],
-        contents: Mapping[int, Configuration],
+        contents: dict[int, Configuration],
     ) -> None:
         """`others`: to which it has replicators. `contents`: of CONFIG entries, by `body_crc`."""
         self.node = node
@@ -140,6 +152,7 @@ class VirtualNode:
         self.durable_floor = Index(0)
         self.durable_meta = (Term(0), NO_NODE)
         self.durable_start = WholeLogStart(START, 0, 0, FIRST_LEVEL)
+        self.has_config = False  # says META
         self.installs = 0
         self.starts_taken = 0  # log starts that a leader sent, with what follows kept
         self.truncations = 0
@@ -166,18 +179,12 @@ class VirtualNode:
                 (row.header.index, self.contents[row.header.body_crc])
                 for row in self.durable_rows if row.header.kind == EntryKind.CONFIG
             ),
+            has_config=self.has_config,
         )  # fmt: skip
         self.core = RaftCore(self.config, state, self.files, Random(self.random.random()))
-        self.streams = {
-            peer: FollowerStream(
-                peer,
-                mode=self.config.stream_mode,
-                window_bytes=2_000,
-                window_entries=8,
-                resend_timeout_ns=300 * MS,
-            )
-            for peer in self.others
-        }
+        self.streams = {peer: self._stream_to(peer) for peer in self.others}
+        self.heard: dict[NodeId, tuple[bytes, int]] = {}  # by number: the newest uuid, and when
+        self.bound: dict[NodeId, bytes] = {}  # by number: whose answers its replicator takes
         self.lanes: dict[NodeId, deque[Any]] = {peer: deque() for peer in self.others}
         self.unoffered: dict[NodeId, Describe] = {}
         self.to_write: deque[Any] = deque()
@@ -198,6 +205,28 @@ class VirtualNode:
         self.accepted: dict[int, tuple[Term, Index]] = {}
         self.dead_stream: tuple[Term, int] | None = None
         self.changes_answered: dict[int, ChangeAnswered] = {}
+
+    def _stream_to(self, peer: NodeId) -> FollowerStream:
+        return FollowerStream(
+            peer,
+            mode=self.config.stream_mode,
+            window_bytes=2_000,
+            window_entries=8,
+            resend_timeout_ns=300 * MS,
+        )
+
+    def takes(self, sender: NodeId, uuid: bytes, now_ns: int, *, is_answer: bool) -> bool:
+        """Whether a message gets past the edges: an answer from whom it was asked for; a request
+        from whom the configuration in force names, or while that one is silent."""
+        named = self.bound.get(sender)
+        if is_answer or named == uuid:
+            is_taken = named in (None, uuid)
+        else:
+            known, heard_ns = self.heard.get(sender, (uuid, 0))
+            is_taken = known == uuid or now_ns - heard_ns >= self.config.election_timeout_ns
+        if is_taken and not is_answer:
+            self.heard[sender] = (uuid, now_ns)
+        return is_taken
 
     def crash(self) -> None:
         """Some prefix of what was ordered reaches the disk, then everything volatile is gone."""
@@ -255,6 +284,7 @@ class VirtualNode:
                 self.durable_rows = rows_below(command.start)
                 self.durable_start = command.start
                 self.durable_floor = command.start.position.index
+                self.has_config = self.has_config or command.start.level >= CONFIG_LEVEL
             else:
                 self.durable_rows.append(Row(command.header, command.chain))
                 self.durable_floor = command.commit
@@ -304,7 +334,9 @@ class VirtualNode:
     def _propose_configuration(self, effect: ProposeConfiguration) -> None:
         """Ingress writes the body; its `body_crc` is the key of what it holds."""
         wanted = effect.configuration
-        key = next(each for each, content in self.contents.items() if content == wanted)
+        known = (each for each, content in self.contents.items() if content == wanted)
+        key = next(known, len(self.contents) + 1)
+        self.contents[key] = wanted
         start, end = self.reserve(64)
         gen = (effect.term, effect.gen, self.prop)
         proposed = Proposed(*gen, EntryKind.CONFIG, 0, key, start, end, 0, configuration=wanted)
@@ -326,21 +358,29 @@ class VirtualNode:
 
     # --- core ---
 
-    def step(self, event: Any) -> list[tuple[NodeId, Any]]:
+    def step(self, event: Any) -> list[Leaving]:
         """One event; the messages that leave this replica."""
-        leaving: list[tuple[NodeId, Any]] = []
+        leaving: list[Leaving] = []
         for effect in self.core.step(event):
             match effect:
                 case Persist() | Truncate() | InstallLog():
                     self.to_write.append(effect)
                 case SaveMeta():
                     self.to_save.append(effect)
-                case Send() | Answer():
-                    leaving.append((effect.peer, effect.message))
+                case Send():
+                    leaving.append(Leaving(effect.peer, effect.message, None))
+                case Answer():
+                    asked_by = self.heard.get(effect.peer, (b"", 0))[0]
+                    if effect.uuid in (b"", asked_by):
+                        leaving.append(Leaving(effect.peer, effect.message, asked_by))
                 case ApplyTrim():
                     self.to_trim.append(effect.index)
                 case MoveLogStart():
                     self.to_trim.append(effect.start)
+                case MembersChanged():
+                    self._bind(effect.configuration)
+                case SaveLevel():
+                    self.has_config = self.has_config or effect.has_config
                 case Lead() | Rewind():
                     self.lanes[effect.peer].append(effect)
                 case StopLeading():
@@ -352,6 +392,17 @@ class VirtualNode:
                 case _:
                     self._take_local(effect)
         return leaving
+
+    def _bind(self, configuration: Configuration) -> None:
+        """A replicator talks to the replica that bears a number now, and knows nothing of another
+        one's stream."""
+        for member in present(configuration):
+            if member.number == self.node:
+                continue
+            if self.bound.get(member.number, member.uuid) != member.uuid:
+                self.lanes[member.number].clear()
+                self.streams[member.number] = self._stream_to(member.number)
+            self.bound[member.number] = member.uuid
 
     def _describe(self, effect: Describe) -> None:
         """A full ring loses some descriptors; the newest one is kept and offered again."""
@@ -433,5 +484,5 @@ class VirtualNode:
                 stream.on_size_known(step, header.body_size)
                 return Append(step.term, step.stream, step.commit, header)
 
-    def tick(self, now_ns: int) -> list[tuple[NodeId, Any]]:
+    def tick(self, now_ns: int) -> list[Leaving]:
         return self.step(Tick(now_ns))
