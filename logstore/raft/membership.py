@@ -55,7 +55,7 @@ def on_requested(state: State, event: ChangeRequested) -> None:
     elif reason := _why_not_now(state, leading, wanted, is_forced=event.is_forced):
         _answer(state, event, ErrorCode.NOT_READY, reason)
     else:
-        leading.change = _change_to(event.request_id, wanted)
+        _begin(leading, event.request_id, wanted)
 
 
 def on_proposed(state: State, event: Proposed) -> None:
@@ -116,14 +116,14 @@ def begin_intended(state: State, leading: Leading) -> None:
             and not _why_not_now(state, leading, wanted, is_forced=False)
         ):
             state.emit(Log(f"node {learner.number} has caught up: it becomes a voter"))
-            leading.change = _change_to(None, wanted)
+            _begin(leading, None, wanted)
             return
 
 
 def advance(state: State) -> None:
     """Go on with the change that is under way, if there is one. Called after every event: hot."""
     leading = state.leading
-    if leading is None or (leading.change is None and not state.configurations.in_force.id):
+    if leading is None or leading.settled == state.configurations.newest_index:
         return
     if leading.change is not None and not leading.change.index:
         _offer(state, leading.change)
@@ -146,10 +146,18 @@ def _on_committed(state: State, leading: Leading, in_force: Configuration) -> No
         state.emit(Log(text))
         commit.answer_change(state, leading, ErrorCode.OK, "")
     _release_leaving(state, leading)
-    if state.config.node not in state.voters.voters and leading.transfer is None:
+    is_voter = state.config.node in state.voters.voters
+    if is_voter and not leading.leaving:
+        leading.settled = state.configurations.newest_index
+    elif not is_voter and leading.transfer is None:
         if leading.has_left or not transfer.begin_to_best(state, leading, caught_up_only=False):
             role.step_down(state, leading, "it is no voter any more")
         leading.has_left = True  # another transfer of its own would choose the same target
+
+
+def _begin(leading: Leading, request_id: int | None, wanted: Configuration) -> None:
+    leading.settled = None
+    leading.change = _change_to(request_id, wanted)
 
 
 def _change_to(request_id: int | None, wanted: Configuration) -> Change:

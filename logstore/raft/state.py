@@ -119,6 +119,7 @@ class Leading:
     raising: Raise | None = None
     began_ns: int = 0
     change: Change | None = None
+    settled: Index | None = NO_INDEX  # the CONFIG, in force, after which nothing is left to do
     has_left: bool = False  # it is no voter any more, and has tried to hand over for that
     leaving: dict[NodeId, int] = field(default_factory=dict)  # until when they get the log, in ns
     is_log_new: bool = False  # it had no payloads or sessions, and is still to be raised (S11)
