@@ -36,6 +36,7 @@ class MemberCluster(VirtualCluster):
     def __init__(self, seed: int) -> None:
         self.requests = 0
         self.lost: list[VirtualNode] = []
+        self.parked: dict[NodeId, VirtualNode] = {}  # down, while an old disk is in its machine
         super().__init__(FOUNDERS, seed, joiners=JOINERS)
         loss, self.loss = self.loss, 0.0
         self.heal_and_settle()
@@ -55,7 +56,30 @@ class MemberCluster(VirtualCluster):
             self.change(leader)
         if leader is not None and self.random.random() < 0.001:
             self.lose_a_disk(leader)
+        if self.random.random() < 0.002:
+            self.exchange_disks()
         super().act()
+
+    def heal_and_settle(self, limit: int = 40_000) -> None:
+        for number in list(self.parked):
+            self._run_instead(self.parked.pop(number))
+        super().heal_and_settle(limit)
+
+    def exchange_disks(self) -> None:
+        """A disk that was taken for lost is back, under the number and at the address of the
+        replica that took its place, which is down meanwhile; or it is taken away again."""
+        if self.parked:
+            self._run_instead(self.parked.popitem()[1])
+        elif self.lost:
+            old = self.random.choice(self.lost)
+            self.parked[old.node] = self.nodes[old.node]
+            self._run_instead(old)
+
+    def _run_instead(self, node: VirtualNode) -> None:
+        self.nodes[node.node] = node
+        self.commits[node.node] = 0
+        node.crash()
+        node.tick(self.now_ns)
 
     def tick_all(self) -> None:
         """Now and then replicas ask to join, and an operator lets a new one take a lost one's
@@ -81,7 +105,8 @@ class MemberCluster(VirtualCluster):
 
     def is_replica(self, member: Member) -> bool:
         """Whether the member's replica is the one that has its number now."""
-        return member.uuid in (NO_UUID, self.nodes[member.number].config.replica_uuid)
+        node = self.parked.get(member.number, self.nodes[member.number])
+        return member.uuid in (NO_UUID, node.config.replica_uuid)
 
     def lost_voters(self, in_force: Configuration) -> list[NodeId]:
         return [each.number for each in in_force.voters if not self.is_replica(each)]
@@ -99,7 +124,7 @@ class MemberCluster(VirtualCluster):
         if self.lost_voters(in_force):
             return
         is_one_missing = any(PROMOTE_LABEL in each.labels for each in in_force.learners)
-        if is_one_missing or len(in_force.voters) < 3:
+        if is_one_missing or self.parked or len(in_force.voters) < 3:
             return
         numbers = [each.number for each in in_force.voters if each.number != leader.node]
         number = self.random.choice(numbers)
@@ -127,7 +152,7 @@ class MemberCluster(VirtualCluster):
     def disks(self) -> list[VirtualNode]:
         """An entry that a replica had flushed when it said so may be acknowledged after it lost its
         disk."""
-        return [*self.nodes.values(), *self.lost]
+        return [*self.nodes.values(), *self.lost, *self.parked.values()]
 
     def change(self, leader: VirtualNode) -> None:
         """An operator asks for a change, mostly a sensible one, but not while a voter is lost."""
