@@ -18,7 +18,7 @@ from actors.host import RealHost
 from actors.station import Regions, Station
 from actors.thread_placement import place_threads
 from logstore.config import parse_config
-from logstore.config_layout import layout_of
+from logstore.config_layout import actors_in, layout_of
 from logstore.config_placement import IO_THREADS, Placement
 from logstore.model import NodeId
 from transport import link
@@ -95,7 +95,7 @@ def open_stations(spec: ChildSpec) -> list[Station]:
         incarnation=spec.incarnation,
     )
     config, node = parse_config(spec.config_text), NodeId(spec.node)
-    actors = layout_of(config, node)[spec.process]
+    actors = actors_in(layout_of(config, node), spec.process)
     return [
         Station(
             actor,

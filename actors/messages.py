@@ -222,6 +222,38 @@ class ForgottenSaved(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     forgotten: Forgotten
 
 
+class PeerIs(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=204):
+    """raft to a replicator: from here on it talks to the replica `uuid` of number `node`, whose
+    ports begin at `port` of `host`. `uuid` empty: the first one heard. `node` 0: to none. A change
+    of it drops the stream and what is unsent. Answered with PeerTaken of this `seq`."""
+
+    node: NodeId
+    uuid: bytes
+    host: str
+    port: int
+    seq: int = 0
+
+
+class PeerTaken(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=205):
+    """A replicator to raft: what follows comes from the peer of PeerIs `seq`, what came before from
+    an earlier one."""
+
+    seq: int
+
+
+class ReplicatorWanted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=206):
+    """raft to supervisor: start this spare replicator, in a process of its own."""
+
+    actor: str
+
+
+class ReplicatorStarted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=207):
+    """supervisor to raft: the spare that was wanted is started for the first time in this
+    incarnation. Its rings have memory now, and raft may use them."""
+
+    actor: str
+
+
 ToRaft = (
     events.Proposed | events.AppendReceived | events.ControlReceived | events.StreamAnswer
     | events.Persisted | events.MetaPersisted | events.TransferRequested
@@ -229,16 +261,16 @@ ToRaft = (
     | events.LogStartMoved | events.InstallReceived | events.ConnectionLost | RotReported
     | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
     | StatusRequested | ReadersWaiting | RecoveryDelayed | PlacementReported | StartReceived
-    | StartSaved | ForgottenSaved
+    | StartSaved | ForgottenSaved | PeerTaken | ReplicatorStarted
 )  # fmt: skip
 ToWriter = effects.WriterEffect | SaveInit | CreateLog | SaveStart | SaveForgotten
-ToReplicator = effects.ReplicatorEffect | SendInit | TellStart | Identity
+ToReplicator = effects.ReplicatorEffect | SendInit | TellStart | Identity | PeerIs
 ToIngress = (
     effects.IngressEffect | effects.ReadIndexAnswered | SendInit | TellStart | Identity
     | InitAnswered | StatusReported
 )  # fmt: skip
 ToEgress = effects.EgressEffect | Identity
-ToSupervisor = StopReady
+ToSupervisor = StopReady | ReplicatorWanted
 RingMessage = ToRaft | ToWriter | ToReplicator | ToIngress | ToEgress | ToSupervisor | Part
 
 _encoder = msgspec.msgpack.Encoder()

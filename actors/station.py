@@ -205,14 +205,25 @@ class Station:
     def stamper(self, point: TracePoint) -> Stamper:
         """What stamps the entries that pass `point`, which is one of this actor alone."""
         _, _, peer = self.actor.partition("-")
-        name = row_name(point, NodeId(int(peer)) if peer else None)
+        is_spare = self.actor in topology.SPARE_NAMES
+        name = row_name(point, self.actor if is_spare else NodeId(int(peer)) if peer else None)
         row = row_names(self.node, self.nodes).index(name)
         return Stamper(self._stamps.row(row), self.host.clock)
 
     def read_stamps(self) -> dict[str, dict[int, int]]:
-        """Every stamp of this replica: row name to index to time on the monotonic clock, in ns."""
-        rows = row_names(self.node, self.nodes)
-        return {name: self._stamps.row(number).read() for number, name in enumerate(rows)}
+        """Every stamp of this replica: row name to index to time on the monotonic clock, in ns. The
+        rows of a spare replicator have the number that it serves; those of an idle one are left
+        out."""
+        found = {}
+        for number, name in enumerate(row_names(self.node, self.nodes)):
+            point, _, peer = name.partition(".")
+            if peer in topology.SPARE_NAMES:
+                peer = str(self.slots[self.slot(topology.served_slot(peer))] or "")
+                if not peer:
+                    continue
+                name = f"{point}.{peer}"
+            found[name] = self._stamps.row(number).read()
+        return found
 
     def outbox(self, target: str, channel: str = "") -> Outbox:
         region = self._regions.rings[topology.ring_name(self.actor, target, channel)]
@@ -232,6 +243,11 @@ class Station:
     def ring_freer(self) -> RingFreer:
         return RingFreer(self._regions.payload, incarnation=self.incarnation)
 
-    def hold_slot(self, peer: NodeId) -> int:
-        """The HOLD slot of the replicator to `peer` in the payload ring."""
-        return self.peers.index(peer)
+    @property
+    def replicators(self) -> tuple[str, ...]:
+        """Every replicator of this replica, spares included."""
+        return topology.replicators(self.node, self.nodes)
+
+    def hold_slot(self, replicator: str) -> int:
+        """The HOLD slot of that actor in the payload ring."""
+        return self.replicators.index(replicator)

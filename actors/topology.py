@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from actors.loop_usage import USAGE
+from logstore.config_layout import SPARE
 from logstore.errors import DamagedMessage, FormatError
 from logstore.format.client_request import Silence
 from logstore.model import NodeId
@@ -21,6 +22,11 @@ EGRESS = "egress"
 SUPERVISOR = "supervisor"
 REPLICATOR = "replicator"
 
+# Replicators of a replica besides those that its configuration file names, for members that come
+# later. With 8 of the file's they take all HOLD slots of the payload ring.
+SPARES = 8
+SPARE_NAMES = tuple(f"{SPARE}-{number}" for number in range(1, SPARES + 1))
+
 CONTROL = "control"
 BULK = "bulk"
 
@@ -28,6 +34,12 @@ BULK = "bulk"
 def replicator(peer: NodeId) -> str:
     """Name of the actor that talks to `peer`."""
     return f"{REPLICATOR}-{peer}"
+
+
+def replicators(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
+    """Every replicator of a replica, in the order of their HOLD slots: those of its configuration
+    file, and the spares."""
+    return (*(replicator(peer) for peer in nodes if peer != node), *SPARE_NAMES)
 
 
 def ring_name(source: str, target: str, channel: str = "") -> str:
@@ -47,9 +59,14 @@ def rings(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
         ring_name(RAFT, SUPERVISOR),
         ring_name(SUPERVISOR, RAFT),
     )
-    peers = tuple(replicator(peer) for peer in nodes if peer != node)
+    peers = replicators(node, nodes)
     to_peers = tuple(ring_name(RAFT, peer) for peer in peers)
     return fixed + to_peers + tuple(ring_name(peer, RAFT) for peer in peers)
+
+
+def rings_of_spare(spare: str) -> tuple[str, str]:
+    """The two rings of a spare replicator, which have memory once it is started."""
+    return ring_name(RAFT, spare), ring_name(spare, RAFT)
 
 
 class Counter(IntEnum):
@@ -138,17 +155,23 @@ CLOCK = "clock"
 SKEW_ZERO_MS = 1 << 62
 
 
-def clock_slot(node: NodeId) -> str:
+def clock_slot(node: NodeId | str) -> str:
     """The counter of how far a replica's clock is ahead of a majority's, in ms above
-    `SKEW_ZERO_MS`; 0: unknown. Only a leader knows (G2)."""
+    `SKEW_ZERO_MS`; 0: unknown. Only a leader knows (G2). `node`: or the spare that serves it."""
     return f"{CLOCK}.{node}"
 
 
+def served_slot(spare: str) -> str:
+    """The counter of the number of the member that a spare replicator serves; 0: none."""
+    return f"{spare}.serves"
+
+
 def counter_names(processes: Iterable[str], nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
-    """Names of all slots: the counters, gauges and usage of each process, each replica's clock.
-    `processes`: of the replica's layout, without its supervisor."""
+    """Names of all slots: the counters, gauges and usage of each process, each replica's clock, and
+    whom each spare serves. `processes`: of the replica's layout, without its supervisor."""
     names = [counter.name.lower() for counter in Counter]
-    for process in (SUPERVISOR, *processes):
+    for process in (SUPERVISOR, *processes, *SPARE_NAMES):
         names += [f"{process}.{value}" for value in (*PROCESS_GAUGES, *USAGE)]
-    names += map(clock_slot, nodes)
+    names += [*map(clock_slot, nodes), *map(clock_slot, SPARE_NAMES)]
+    names += map(served_slot, SPARE_NAMES)
     return tuple(names)

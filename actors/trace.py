@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from actors.host import Clock
+from actors.topology import SPARE_NAMES
 from logstore.model import Index, NodeId
 from transport.stamp_table import STAMPED_EVERY, STAMPS_KEPT, StampRow
 
@@ -39,15 +40,17 @@ class TracePoint(StrEnum):
 OF_REPLICATORS = (TracePoint.SENT, TracePoint.CONFIRMED)
 
 
-def row_name(point: TracePoint, peer: NodeId | None = None) -> str:
-    """The row of a point; `peer`: whose replicator it is, for the points that each of them has."""
+def row_name(point: TracePoint, peer: NodeId | str | None = None) -> str:
+    """The row of a point; `peer`: whose replicator it is, for the points that each of them has. A
+    spare's row has its name, since its peer changes."""
     return f"{point}.{peer}" if point in OF_REPLICATORS else str(point)
 
 
 def row_names(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
     """The rows of a replica's stamp table, in its order."""
     own = [row_name(point) for point in TracePoint if point not in OF_REPLICATORS]
-    peers = [peer for peer in nodes if peer != node]
+    peers: list[NodeId | str] = [peer for peer in nodes if peer != node]
+    peers += SPARE_NAMES
     return (*own, *(row_name(point, peer) for peer in peers for point in OF_REPLICATORS))
 
 

@@ -15,6 +15,8 @@ from logstore.errors import InvariantViolated
 from logstore.settings import Config, NodeSettings, ProcessSettings
 
 REPLICATOR = "replicator"
+# Replicators for members that the configuration file does not name. Each runs alone, in no layout.
+SPARE = "spare"
 SUPERVISOR = "supervisor"
 SHARED = "shared"
 SINGLE = "single"
@@ -45,9 +47,10 @@ def actor_names(node: int, nodes: Iterable[int]) -> tuple[str, ...]:
 
 
 def kind_of(name: str) -> str:
-    """`replicator` of `replicator-2`, and any other name of an actor or a process as it is."""
-    kind, _, peer = name.partition("-")
-    return kind if kind == REPLICATOR and peer.isdigit() else name
+    """`replicator` of `replicator-2` and of `spare-2`, and any other name of an actor or a process
+    as it is."""
+    kind, _, number = name.partition("-")
+    return REPLICATOR if kind in (REPLICATOR, SPARE) and number.isdigit() else name
 
 
 def layout_of(config: Config, node: int) -> Layout:
@@ -83,6 +86,11 @@ def possible_groups(process: ProcessSettings) -> list[Mapping[str, Sequence[str]
 def process_of(layout: Layout, actor: str) -> str:
     """The process that runs `actor`; the supervisor's name is its own."""
     return next((process for process, actors in layout.items() if actor in actors), actor)
+
+
+def actors_in(layout: Layout, process: str) -> tuple[str, ...]:
+    """The actors that `process` runs; a spare replicator, which no layout has, runs itself."""
+    return layout.get(process, (process,))
 
 
 def choose_mode(config: Config, node: int, cpus: int) -> Config:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from logstore.config_layout import REPLICATOR, SUPERVISOR, kind_of, layout_of
+from logstore.config_layout import REPLICATOR, SUPERVISOR, actors_in, kind_of, layout_of
 from logstore.settings import Config
 
 # ZeroMQ's own default, of the processes that have sockets.
@@ -46,13 +46,13 @@ def has_sockets(actors: Iterable[str]) -> bool:
 
 
 def placement_of(config: Config, node: int, process: str) -> Placement:
-    """What the configuration says of `process`, one of `process_names`.
+    """What the configuration says of `process`, one of `process_names` or a spare replicator.
 
     Raises:
       InvalidRequest: there is no such node.
     """
     own, shared = config.node(node), config.process
-    actors = layout_of(config, node).get(process, ())
+    actors = actors_in(layout_of(config, node), process)
     cpus = _find(process, own.cpus, shared.cpus)
     threads = _find(process, own.io_threads, shared.io_threads)
     return Placement(

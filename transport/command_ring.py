@@ -51,15 +51,21 @@ def message_bytes_max(ring_bytes: int) -> int:
 
 
 def create_command_ring(
-    ring_bytes: int, *, incarnation: int, folder: str = SHARED_MEMORY_FOLDER
+    ring_bytes: int,
+    *,
+    incarnation: int,
+    folder: str = SHARED_MEMORY_FOLDER,
+    is_reserved: bool = False,
 ) -> int:
-    """Make a command ring in shared memory.
+    """Make a command ring in shared memory. `is_reserved`: with memory for its cursors only, so
+    that nothing may be sent before `allocate_region`.
 
     Returns:
       The descriptor, owned by the caller (the supervisor, SAFETY M3).
     """
     size_bytes = command_region_bytes(ring_bytes)
-    fd = create_region(size_bytes, folder)
+    allocated_bytes = CONTROL_BYTES if is_reserved else None
+    fd = create_region(size_bytes, folder, allocated_bytes=allocated_bytes)
     try:
         with map_region(fd, size_bytes) as region:
             format_command_ring(region, incarnation=incarnation)

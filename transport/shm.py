@@ -1,8 +1,8 @@
 """Memory that processes of one host share: nameless tmpfs files behind a descriptor.
 
 Owns how a region is created and mapped. Must not know its contents. Invariants (SAFETY M4):
-  - every page is allocated before anybody maps it: too small a tmpfs is an error here, not a SIGBUS
-    later;
+  - every page is allocated before it is touched: too small a tmpfs is an error here, not a SIGBUS
+    later. What a region has not got at first, its owner allocates before anybody uses it;
   - a region never has a name (O_TMPFILE), so it cannot be opened by path and no kill -9 leaks it:
     the memory is freed with the last descriptor and mapping;
   - the descriptor is close-on-exec; a child has it only if its parent gives it.
@@ -38,12 +38,15 @@ def require_total_store_order(machine: str | None = None) -> None:
         )
 
 
-def create_region(size_bytes: int, folder: str = SHARED_MEMORY_FOLDER) -> int:
-    """Create a nameless, fully allocated, zeroed file on tmpfs.
+def create_region(
+    size_bytes: int, folder: str = SHARED_MEMORY_FOLDER, *, allocated_bytes: int | None = None
+) -> int:
+    """Create a nameless, zeroed file on tmpfs, fully allocated.
 
     Args:
       size_bytes: size of the region; at least 1.
       folder: where; it must be on tmpfs, or the kernel would write the pages to a disk.
+      allocated_bytes: only so many of the first bytes get memory; `allocate_region` gives the rest.
 
     Returns:
       Its descriptor, owned by the caller; give it to a child by its number.
@@ -62,11 +65,25 @@ def create_region(size_bytes: int, folder: str = SHARED_MEMORY_FOLDER) -> int:
             "name a writable folder on a tmpfs"
         ) from error
     try:
-        os.posix_fallocate(fd, 0, size_bytes)
+        os.ftruncate(fd, size_bytes)
+        os.posix_fallocate(fd, 0, size_bytes if allocated_bytes is None else allocated_bytes)
     except OSError as error:
         os.close(fd)
         raise RegionUnavailable(_why_not_allocated(error, size_bytes, folder)) from error
     return fd
+
+
+def allocate_region(fd: int) -> None:
+    """Give memory to all of a region that was created with less. Done before, it changes nothing.
+
+    Raises:
+      RegionUnavailable: the tmpfs has no room for it now.
+    """
+    size_bytes = region_size_bytes(fd)
+    try:
+        os.posix_fallocate(fd, 0, size_bytes)
+    except OSError as error:
+        raise RegionUnavailable(_why_not_allocated(error, size_bytes, "the tmpfs")) from error
 
 
 def map_region(fd: int, size_bytes: int) -> mmap.mmap:

@@ -114,9 +114,9 @@ class IngressActor:
             ports.peer_control,
             ports.peer_bulk,
             replica,
-            peers=station.peers,
             slots=slots,
             answered=stampers.answered,
+            election_timeout_ns=station.config.raft.election_timeout_ns,
         )
         self._peer_control = PeerControl(ports.peer_control, self._peers, ports.to_raft, slots)
         patience_ns = _PATIENCE_TIMEOUTS * station.config.raft.election_timeout_ns
@@ -139,6 +139,7 @@ class IngressActor:
                 self._committed = NO_INDEX
         is_up_to_date = work < DRAIN_MAX
         if self._replica.is_identified:
+            self._peers.begin_turn(now_ns)
             work += self._peer_control.do_work()
             work += self._peer_bulk.do_work(now_ns)
             ports.to_raft.flush()

@@ -15,7 +15,7 @@ from actors.ingress.replica_info import ReplicaInfo
 from actors.loop_usage import USAGE
 from actors.topology import PROCESS_GAUGES, Counter
 from logstore.config import Config
-from logstore.config_layout import Layout
+from logstore.config_layout import Layout, actors_in
 from logstore.model import NodeId
 
 _MIB = 1 << 20
@@ -59,12 +59,12 @@ def status_document(
     document["pid"] = values[f"{topology.SUPERVISOR}.pid"]
     document["processes"] = {
         process: {
-            "actors": layout.get(process, ()),
+            "actors": () if process == topology.SUPERVISOR else actors_in(layout, process),
             "pid": values[f"{process}.pid"],
             "cpu_percent": values[f"{process}.cpu_permille"] / 10,
             "rss_mb": round(values[f"{process}.rss_bytes"] / _MIB, 1),
         }
-        for process in (topology.SUPERVISOR, *layout)
+        for process in (topology.SUPERVISOR, *layout, *_running_spares(values))
     }
     document["counters"] = _counters(slots)
     return msgspec.json.encode(document)
@@ -91,14 +91,19 @@ def trace_document(
             "now_ns": now_ns,
             "groups_in_flight_max": groups_in_flight_max,
             "counters": _counters(slots),
-            "layout": layout,
+            "layout": dict(layout) | {spare: (spare,) for spare in _running_spares(values)},
             "processes": {
                 process: {name: values[f"{process}.{name}"] for name in (*PROCESS_GAUGES, *USAGE)}
-                for process in (topology.SUPERVISOR, *layout)
+                for process in (topology.SUPERVISOR, *layout, *_running_spares(values))
             },
             "stamps": stamps,
         }
     )
+
+
+def _running_spares(values: Mapping[str, int]) -> list[str]:
+    """The spare replicators that run; a layout has none."""
+    return [spare for spare in topology.SPARE_NAMES if values.get(f"{spare}.pid")]
 
 
 def _values(layout: Layout, nodes: tuple[NodeId, ...], slots: Sequence[int]) -> dict[str, int]:

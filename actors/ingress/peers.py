@@ -1,38 +1,49 @@
 """Which peer a message comes from, and how an answer gets back to it (SAFETY M6, W7).
 
-Owns the identity check and the newest routing id of each peer and lane: answers return on the
-connections that the peer's own replicator made, so nothing here connects. A peer's uuid is the one
-first seen in this incarnation; another one means a copied folder or a lost disk, and its messages
-are dropped (L1, L3).
+Owns the identity check: a message of this cluster, for this node, of any number, since members
+come and go; `peer_table` says which replica a number is. Answers return on the connections that the
+peer's own replicator made, so nothing here connects.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from actors.ingress.peer_table import NUMBERS_MAX, PeerTable, Speaker
 from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
 from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import InitReceived, StartReceived, TellStart
 from actors.topology import Counter, counter_of
 from actors.trace import Stamper
 from logstore.errors import FormatError
+from logstore.format.configuration_body import NO_UUID
 from logstore.format.message import Envelope, decode_message
 from logstore.format.peer_messages import (
     AppendAccepted,
     AppendPersisted,
     AppendReject,
-    ControlMessage,
+    Heartbeat,
+    InitCommit,
     InitMessage,
-    StartMessage,
+    InitPrepare,
+    InitStatusRequest,
+    PreVoteRequest,
+    StartReport,
+    TimeoutNow,
+    VoteRequest,
 )
-from logstore.model import NodeId
+from logstore.model import NO_NODE, NodeId
 from logstore.raft.bootstrap import SendInit
-from logstore.raft.effects import Answer
+from logstore.raft.configuration import members
+from logstore.raft.effects import Answer, MembersChanged
 from logstore.raft.events import ControlReceived
 from transport import link
 from transport.ports import Socket
 
 _MESSAGES_PER_WORK = 256
+# What a peer originates; its answers come back on the sockets of our own replicator.
+_REQUESTS = PreVoteRequest | VoteRequest | Heartbeat | TimeoutNow
+_INIT_REQUESTS = InitStatusRequest | InitPrepare | InitCommit
 _BULK_ANSWERS = (AppendAccepted, AppendPersisted, AppendReject)
 
 
@@ -45,48 +56,75 @@ class Peers:
         bulk: Socket,
         replica: ReplicaInfo,
         *,
-        peers: tuple[NodeId, ...],
         slots: memoryview,
         answered: Stamper,
+        election_timeout_ns: int,
     ) -> None:
         self._answered = answered
         self._control = control
         self._bulk = bulk
         self._replica = replica
-        self._peers = frozenset(peers)
         self._slots = slots
-        self._uuids: dict[NodeId, bytes] = {}
-        self._control_routes: dict[NodeId, bytes] = {}
-        self._bulk_routes: dict[NodeId, bytes] = {}
+        self._table = PeerTable(election_timeout_ns)
+        self._members: MembersChanged | None = None  # whose uuids the table knows
+        # Of bootstrap messages, which come before a number has a replica of this cluster; the
+        # newest ones.
+        self._init_routes: dict[NodeId, bytes] = {}
+
+    def begin_turn(self, now_ns: int) -> None:
+        """Before messages are read."""
+        self._table.begin_turn(now_ns)
+        if self._members is not self._replica.members:
+            self._members = self._replica.members
+            self._table.name(_uuids_of(self._members))
 
     def decode(
         self, routing_id: bytes, frame: bytes | memoryview, *, is_bulk: bool
     ) -> tuple[Envelope, Any] | None:
-        """The message, if it comes from a peer and is meant for this node; remembers its route."""
+        """The message, if it comes from a replica of this cluster, is meant for this node, and no
+        other replica speaks under its number; remembers its route."""
         try:
             envelope, message = decode_message(frame)
         except FormatError as error:
             self._slots[counter_of(error)] += 1
             return None
-        if not self._is_from_peer(envelope, is_init=isinstance(message, InitMessage)):
-            self._slots[Counter.FRAMES_FOREIGN] += 1
-            return None
-        routes = self._bulk_routes if is_bulk else self._control_routes
-        routes[envelope.sender] = routing_id
-        return envelope, message
+        if isinstance(message, InitMessage):
+            if self._takes_init(envelope):
+                self._remember_init(envelope.sender, routing_id)
+                return envelope, message
+        elif (speaker := self._speaker_of(envelope)) is not None:
+            if is_bulk:
+                speaker.bulk_route = routing_id
+            else:
+                speaker.control_route = routing_id
+            return envelope, message
+        self._slots[Counter.FRAMES_FOREIGN] += 1
+        return None
 
-    def _is_from_peer(self, envelope: Envelope, *, is_init: bool) -> bool:
-        identity = self._replica.identity
-        if envelope.sender not in self._peers or envelope.target != self._replica.node:
-            return False
-        if is_init:  # before bootstrap there is no cluster id, and a wiped node has a new uuid
-            return envelope.cluster_id in (ZERO_ID, identity.cluster_id) or (
-                identity.cluster_id == ZERO_ID
-            )
+    def _is_for_us(self, envelope: Envelope) -> bool:
+        node = self._replica.node
+        return envelope.target == node and envelope.sender not in (node, NO_NODE)
+
+    def _takes_init(self, envelope: Envelope) -> bool:
+        """Before bootstrap there is no cluster id, and a wiped node has a new uuid."""
+        ours = self._replica.identity.cluster_id
+        return self._is_for_us(envelope) and (
+            envelope.cluster_id in (ZERO_ID, ours) or ours == ZERO_ID
+        )
+
+    def _remember_init(self, sender: NodeId, routing_id: bytes) -> None:
+        self._init_routes.pop(sender, None)
+        self._init_routes[sender] = routing_id
+        if len(self._init_routes) > NUMBERS_MAX:
+            del self._init_routes[next(iter(self._init_routes))]
+
+    def _speaker_of(self, envelope: Envelope) -> Speaker | None:
+        identity, uuid = self._replica.identity, envelope.sender_uuid
+        if not self._is_for_us(envelope) or uuid == identity.replica_uuid:
+            return None
         if envelope.cluster_id != identity.cluster_id or envelope.cluster_id == ZERO_ID:
-            return False
-        known = self._uuids.setdefault(envelope.sender, envelope.sender_uuid)
-        return envelope.sender_uuid == known != identity.replica_uuid
+            return None
+        return self._table.take(envelope.sender, uuid)
 
     def answer(self, answer: Answer | SendInit | TellStart) -> None:
         """Send raft's answer over the connection that the peer's messages come on; a send that the
@@ -103,11 +141,31 @@ class Peers:
         frame = self._replica.encode(
             message, target=answer.peer, correlation=self._replica.identity.boot
         )
-        is_sent = is_bulk and _try_send(self._bulk, self._bulk_routes.get(answer.peer), frame)
+        control_route, bulk_route = self._routes_of(answer)
+        is_sent = is_bulk and _try_send(self._bulk, bulk_route, frame)
         if not is_sent and (not is_bulk or isinstance(message, AppendPersisted)):
-            is_sent = _try_send(self._control, self._control_routes.get(answer.peer), frame)
+            is_sent = _try_send(self._control, control_route, frame)
         if not is_sent:
             self._slots[Counter.SENDS_DROPPED] += 1
+
+    def _routes_of(self, answer: Answer | SendInit | TellStart) -> tuple[bytes | None, ...]:
+        """Of the control and the bulk lane to the replica that is meant; None: it has none now."""
+        if isinstance(answer, SendInit):
+            return self._init_routes.get(answer.peer), None
+        speaker = self._table.speaker(answer.peer)
+        wanted = answer.uuid if isinstance(answer, Answer) else b""
+        if speaker is None or wanted not in (b"", speaker.uuid):
+            return None, None
+        return speaker.control_route, speaker.bulk_route
+
+
+def _uuids_of(changed: MembersChanged | None) -> dict[NodeId, bytes]:
+    """By number, where the configuration in force has a uuid."""
+    if changed is None or not changed.configuration.id:
+        return {}
+    return {
+        each.number: each.uuid for each in members(changed.configuration) if each.uuid != NO_UUID
+    }
 
 
 def _try_send(socket: Socket, routing_id: bytes | None, frame: bytes) -> bool:
@@ -134,12 +192,12 @@ class PeerControl:
         return work
 
     def _pass_to_raft(self, envelope: Envelope, message: Any) -> None:
-        if isinstance(message, ControlMessage):
-            self._to_raft.send(ControlReceived(envelope.sender, envelope.correlation, message))
-        elif isinstance(message, InitMessage):
-            self._to_raft.send(InitReceived(envelope.sender, envelope.sender_uuid, message))
-        elif isinstance(message, StartMessage):
-            sender, uuid, boot = envelope.sender, envelope.sender_uuid, envelope.correlation
+        sender, uuid, boot = envelope.sender, envelope.sender_uuid, envelope.correlation
+        if isinstance(message, _REQUESTS):
+            self._to_raft.send(ControlReceived(sender, boot, message, uuid))
+        elif isinstance(message, _INIT_REQUESTS):
+            self._to_raft.send(InitReceived(sender, uuid, message))
+        elif isinstance(message, StartReport):
             self._to_raft.send(StartReceived(sender, uuid, boot, message))
         else:
             self._slots[Counter.FRAMES_DROPPED] += 1

@@ -27,6 +27,7 @@ from actors.messages import (
     ProcessGone,
     ReadersWaiting,
     RecoveryDelayed,
+    ReplicatorStarted,
     RotReported,
     SaveForgotten,
     StartReceived,
@@ -36,7 +37,9 @@ from actors.messages import (
     StopRequested,
 )
 from actors.raft.bootstrap_driver import BootstrapDriver
+from actors.raft.core_metrics import CoreMetrics
 from actors.raft.log_files import FileLogView
+from actors.raft.replicator_inbox import ReplicatorInbox
 from actors.raft.routes import Routes
 from actors.raft.start_reports import StartReports
 from actors.raft.status_document import FaultyLsns, status_document
@@ -82,7 +85,6 @@ from logstore.storage.log_reader import LogReader
 STOP_TRANSFER_ID = 0
 HOUSEKEEPING_INTERVAL_NS = 10_000_000
 NEVER_NS = 1 << 62
-NS_PER_MS = 1_000_000
 
 log = logging.getLogger("logstore.raft")
 
@@ -98,14 +100,16 @@ class RaftActor:
         self._routes = Routes(station)
         self._freer = station.ring_freer()
         self._unsettled = UnsettledRanges()
-        self._inboxes: list[Inbox] = [
+        self._first_inboxes: list[Inbox] = [
             station.inbox(topology.SUPERVISOR),
             station.inbox(topology.WRITER),
             station.inbox(topology.INGRESS, topology.CONTROL),
-            *(station.inbox(topology.replicator(peer)) for peer in station.peers),
+        ]
+        self._last_inboxes: list[Inbox] = [
             station.inbox(topology.EGRESS),
             station.inbox(topology.INGRESS, topology.BULK),
         ]
+        self._inboxes = self._all_inboxes()
         self._rows: FileLogView | None = None
         self._core: RaftCore | None = None
         self._bootstrap: BootstrapDriver | None = None
@@ -114,9 +118,8 @@ class RaftActor:
         self._faulty_lsns = FaultyLsns()
         self._ingress_loops = station.loops_slot(topology.INGRESS)
         self._ingress_progress = (0, 0)
-        self._clock_slots = [
-            (node, station.slot(topology.clock_slot(node))) for node in station.nodes
-        ]
+        self._metrics = CoreMetrics(station, self._routes)
+        self._replicators = station.replicators
         self._ingress_timeout_ns = 2 * station.config.raft.election_timeout_ns
         self._disk: DiskFullChanged | None = None  # as reported before the core existed
         self._delay = ""  # why recovery or the bootstrap is not done yet
@@ -199,6 +202,8 @@ class RaftActor:
                     self._publish_log_start(self._core)
             case ProcessGone():
                 self._on_process_gone(message.process)
+            case ReplicatorStarted():
+                self._begin_replicator(message.actor)
             case PlacementReported():
                 self._placement = message.document
             case StopRequested():
@@ -268,6 +273,14 @@ class RaftActor:
                     self._send(effect)
                 case _:
                     self._send(effect)
+        if self._routes.rebound:
+            self._begin_streams()
+
+    def _begin_streams(self) -> None:
+        """Replicators were told of other peers, and begin their streams again."""
+        rebound, self._routes.rebound = self._routes.rebound, []
+        for peer in rebound:
+            self._begin_stream(peer)
 
     def _publish_log_start(self, core: RaftCore) -> None:
         if not core.is_installing:  # META may not have it yet
@@ -375,25 +388,33 @@ class RaftActor:
     # --- operations ---
 
     def _on_process_gone(self, process: str) -> None:
-        prefix, _, number = process.partition("-")
-        if prefix == topology.REPLICATOR:
-            peer = NodeId(int(number))
-            self._freer.clear_hold(self._station.hold_slot(peer))
-            if self._recovered is not None:
-                self._begin_replicator(peer, self._recovered)
+        if process in self._replicators:
+            self._freer.clear_hold(self._station.hold_slot(process))
+            self._begin_replicator(process)
         elif process == topology.EGRESS and self._recovered is not None:
             self._routes.set_readers_waiting(are_waiting=False)
             self._routes.reset_egress(_identity(self._recovered))
 
-    def _begin_replicator(self, peer: NodeId, recovered: LogRecovered) -> None:
-        """The new process knows nothing: send our identity, then its stream. Orders to lead that
-        its predecessor did not read must not count."""
-        self._routes.reset_replicator(peer, _identity(recovered))
+    def _begin_replicator(self, actor: str) -> None:
+        """The new process knows nothing: send our identity, then its peer and its stream. Orders to
+        lead that its predecessor did not read must not count."""
+        if self._recovered is None:
+            return
+        peer = self._routes.reset_replicator(actor, _identity(self._recovered))
+        self._inboxes = self._all_inboxes()
+        if peer != NO_NODE:
+            self._begin_stream(peer)
+
+    def _begin_stream(self, peer: NodeId) -> None:
         core = self._core
         if core is not None and core.role == Role.LEADER:
             self._step(core, ReplicatorGone(peer))
         elif core is not None:
             self._routes.stop_leading(peer, core.term)
+
+    def _all_inboxes(self) -> list[Inbox | ReplicatorInbox]:
+        """In the order in which they are read; of the replicators those that run."""
+        return [*self._first_inboxes, *self._routes.inboxes.values(), *self._last_inboxes]
 
     def _refuse_init(self, request: InitRequested) -> None:
         recovered = self._recovered
@@ -410,7 +431,7 @@ class RaftActor:
 
     def _on_stop_requested(self) -> None:
         core = self._core
-        if core is None or core.role != Role.LEADER or not self._station.peers:
+        if core is None or core.role != Role.LEADER or not self._routes.members:
             self._routes.supervisor.send(StopReady())
             return
         self._step(core, TransferRequested(STOP_TRANSFER_ID, NO_NODE))
@@ -439,7 +460,7 @@ class RaftActor:
             self._rows.close_if_stale()
         if core is not None:
             self._check_ingress(core)
-            self._update_metrics(core)
+            self._metrics.update(core)
 
     def _check_ingress(self, core: RaftCore) -> None:
         """V6: a leader whose ingress loop stands still for two election timeouts steps down."""
@@ -452,19 +473,6 @@ class RaftActor:
             self._step(core, IngressStalled())
             self._routes.flush(self._now_ns)  # this do_work has rung its bells already (M7)
 
-    def _update_metrics(self, core: RaftCore) -> None:
-        slots = self._slots
-        slots[Counter.IS_LEADER] = core.role == Role.LEADER
-        slots[Counter.TERM] = core.term
-        slots[Counter.COMMIT_INDEX] = core.commit
-        slots[Counter.LAST_INDEX] = core.last_index
-        slots[Counter.FORMAT_LEVEL] = core.level
-        slots[Counter.ROOM_FOR_CHANGES] = core.room_for_changes
-        skews_ns = core.clock_skews_ns
-        for node, slot in self._clock_slots:
-            skew_ns = skews_ns.get(node)
-            slots[slot] = 0 if skew_ns is None else topology.SKEW_ZERO_MS + skew_ns // NS_PER_MS
-
     # --- the payload ring ---
 
     def _free_ring(self) -> None:
@@ -472,7 +480,7 @@ class RaftActor:
         floor = self._unsettled.floor
         core = self._core
         if core is not None and core.role == Role.LEADER:
-            hold = self._freer.lowest_hold(core.term, range(len(self._station.peers)))
+            hold = self._freer.lowest_hold(core.term, range(len(self._replicators)))
             if hold is not None:
                 floor = min(floor, hold)
         if floor > self._freer.free:

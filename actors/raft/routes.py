@@ -7,10 +7,13 @@ log ends, is kept and offered again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from actors import messages, topology
+from actors.raft.peer_routes import Bind, Order, PeerRoutes, Unserved, Want
+from actors.raft.replicator_inbox import ReplicatorInbox
 from actors.station import Outbox, Station
 from actors.topology import Counter
 from actors.trace import TracePoint
@@ -25,6 +28,8 @@ COALESCED_MAX_NS = 20_000_000
 COMMIT_NEWS_DELAY_NS = 4_000_000
 COALESCED_MAX = 1_024
 NEVER_NS = 1 << 62
+
+log = logging.getLogger("logstore.raft")
 
 
 class ReplicatorRoute:
@@ -71,9 +76,13 @@ class ReplicatorRoute:
 
     def reset(self) -> None:
         """A new process will read this ring: drop what waits for the old one."""
+        self.forget_news()
+        self.outbox.drop_unsent()
+
+    def forget_news(self) -> None:
+        """Drop what was to be offered to the peer: another one will be behind this ring."""
         self._drop_commit_news()
         self._newest_descriptor = None
-        self.outbox.drop_unsent()
 
     def describe(self, described: bytes) -> None:
         self._drop_commit_news()
@@ -178,14 +187,24 @@ class Routes:
     """Every ring that raft writes."""
 
     def __init__(self, station: Station) -> None:
+        self._station = station
+        self._slots = station.slots
         self._writer = station.outbox(topology.WRITER)
         self.ingress = IngressRoute(station.outbox(topology.INGRESS))
         self._egress = station.outbox(topology.EGRESS)
         self.supervisor = station.outbox(topology.SUPERVISOR)
-        self._replicators = {
-            peer: ReplicatorRoute(station.outbox(topology.replicator(peer)), station.slots)
-            for peer in station.peers
-        }
+        nodes = {peer: station.config.node(peer) for peer in station.peers}
+        self._peers = PeerRoutes(
+            station.node, {peer: (each.host, each.port) for peer, each in nodes.items()}
+        )
+        # Of the replicators that run, by actor; and of those that serve a peer, by its number.
+        self._running: dict[str, ReplicatorRoute] = {}
+        self._replicators: dict[NodeId, ReplicatorRoute] = {}
+        self.inboxes: dict[str, ReplicatorInbox] = {}
+        # Peers of which a replicator that runs has just been told: they need their streams.
+        self.rebound: list[NodeId] = []
+        for peer in station.peers:
+            self._open(topology.replicator(peer))
         self._egress_bell = station.bell_of(topology.EGRESS)
         self._is_egress_gone = False  # it died, and nobody has made room in its ring since
         self._retry_ns = NEVER_NS  # when what found no room is offered again
@@ -216,9 +235,9 @@ class Routes:
             effects.Admit, effects.AdmissionClosed, effects.Flushed, effects.TermEnded,
             effects.LeaderChanged, effects.HoldLogStart, effects.TransferAnswered,
             effects.LevelAnswered, effects.ProposeConfiguration, effects.ChangeAnswered,
-            effects.MembersChanged,
         ):  # fmt: skip
             self._send[kind] = self.ingress.send
+        self._send[effects.MembersChanged] = self._take_members
 
     def send(self, effect: Any) -> None:
         """Send an effect to its process."""
@@ -229,12 +248,32 @@ class Routes:
 
     def to_peer(self, message: SendInit | messages.TellStart) -> None:
         """Send a message that is not the core's on our own pair of sockets."""
-        self._replicators[message.peer].offer(message)
+        route = self._route_to(message.peer)
+        if route is not None:
+            route.offer(message)
 
-    def reset_replicator(self, peer: NodeId, identity: messages.Identity) -> None:
-        """The replicator to `peer` died: the next one gets our identity first."""
-        self._replicators[peer].reset()
-        self._replicators[peer].outbox.send(identity)
+    def reset_replicator(self, actor: str, identity: messages.Identity) -> NodeId:
+        """That replicator is started, for the first time or after a death: it gets our identity
+        first, then its peer. Returns the number that it serves; NO_NODE: none."""
+        if actor not in self._running:
+            self._open(actor)
+        self._running[actor].reset()
+        self._running[actor].outbox.send(identity)
+        peer = self._peers.begin(actor)
+        if peer is not None:
+            self._bind(actor, peer)
+        self._find_serving()
+        return self._peers.number_of(actor)
+
+    @property
+    def members(self) -> tuple[NodeId, ...]:
+        """The numbers of the other replicas, by the configuration in force; the same object until
+        they change."""
+        return self._peers.members
+
+    def number_of(self, actor: str) -> NodeId:
+        """Whom that replicator serves; NO_NODE: none."""
+        return self._peers.number_of(actor)
 
     def reset_egress(self, identity: messages.Identity) -> None:
         """Egress died: drop what waits for it. The next one gets our identity."""
@@ -244,12 +283,14 @@ class Routes:
 
     def stop_leading(self, peer: NodeId, term: Term) -> None:
         """Order one replicator to send nothing of `term` or older."""
-        self._replicators[peer].send(effects.StopLeading(term))
+        route = self._route_to(peer)
+        if route is not None:
+            route.send(effects.StopLeading(term))
 
     def to_all(self, identity: messages.Identity) -> None:
         self.ingress.send(identity)
         self._egress.send(identity)
-        for replicator in self._replicators.values():
+        for replicator in self._running.values():
             replicator.outbox.send(identity)
 
     def set_readers_waiting(self, *, are_waiting: bool) -> None:
@@ -265,7 +306,7 @@ class Routes:
     def deadline_ns(self) -> int:
         """When `flush` has something to send without a new message."""
         deadline_ns = min(self.ingress.deadline_ns, self._retry_ns)
-        for replicator in self._replicators.values():
+        for replicator in self._running.values():
             if replicator.deadline_ns < deadline_ns:
                 deadline_ns = replicator.deadline_ns
         return deadline_ns
@@ -273,7 +314,7 @@ class Routes:
     def flush(self, now_ns: int) -> None:
         """Offer what found no room, then ring once each bell whose ring has new messages (M7)."""
         # Replicators first: a follower's path to its disk is longer than this replica's.
-        for replicator in self._replicators.values():
+        for replicator in self._running.values():
             replicator.flush(now_ns)
         self._writer.flush()
         self.ingress.flush(now_ns)
@@ -308,6 +349,7 @@ class Routes:
         for peer, replicator in self._replicators.items():
             if effect.peer in (NO_NODE, peer):
                 replicator.send(effect)
+        self._carry_out(self._peers.on_stop(effect.peer))
 
     def _answer_read(self, answer: effects.ReadIndexAnswered) -> None:
         """To the process that asked. On ingress' ring it follows every Committed it includes."""
@@ -315,11 +357,74 @@ class Routes:
         (self.ingress if is_of_ingress else self._egress).send(answer)
 
     def _lead(self, effect: effects.Lead) -> None:
-        self._replicators[effect.peer].send(effect)
+        route = self._route_to(effect.peer)
+        if route is not None:
+            self._peers.on_lead(effect.peer)
+            route.send(effect)
 
     def _rewind(self, effect: effects.Rewind) -> None:
         # It carries no commit index, so commit news keeps waiting.
-        self._replicators[effect.peer].outbox.send(effect)
+        route = self._route_to(effect.peer)
+        if route is not None:
+            route.outbox.send(effect)
 
     def _to_peer(self, effect: effects.Send) -> None:
-        self._replicators[effect.peer].send_control(effect)
+        route = self._route_to(effect.peer)
+        if route is not None:
+            route.send_control(effect)
+
+    # --- who serves whom ---
+
+    def _route_to(self, peer: NodeId) -> ReplicatorRoute | None:
+        """None: no replicator serves it now, and what was for it is lost, as in a network. When one
+        is started, or told of the peer, its stream begins again."""
+        route = self._replicators.get(peer)
+        if route is None:
+            self._slots[Counter.SENDS_DROPPED] += 1
+        return route
+
+    def _take_members(self, effect: effects.MembersChanged) -> None:
+        self.ingress.send(effect)
+        self._carry_out(self._peers.take_members(effect.configuration))
+
+    def _carry_out(self, orders: Iterable[Order]) -> None:
+        for order in orders:
+            match order:
+                case Bind():
+                    self._bind(order.actor, order.peer)
+                    if order.peer.node != NO_NODE:
+                        self.rebound.append(order.peer.node)
+                case Want():
+                    self.supervisor.send(messages.ReplicatorWanted(order.actor))
+                case Unserved():
+                    log.error(
+                        "node %d gets nothing from this replica: the %d spare replicators serve"
+                        " other members; list the members under [[nodes]] in the configuration"
+                        " file of node %d and start it again",
+                        order.node,
+                        topology.SPARES,
+                        self._station.node,
+                    )
+        self._find_serving()
+
+    def _bind(self, actor: str, peer: messages.PeerIs) -> None:
+        route = self._running[actor]
+        route.forget_news()
+        route.outbox.send(peer)
+        self.inboxes[actor].expect(peer.seq)
+
+    def _open(self, actor: str) -> None:
+        """Attach to the rings of a replicator that runs."""
+        self._running[actor] = ReplicatorRoute(self._station.outbox(actor), self._slots)
+        self.inboxes[actor] = ReplicatorInbox(self._station.inbox(actor))
+        self._find_serving()
+
+    def _find_serving(self) -> None:
+        self._replicators = {
+            number: self._running[actor]
+            for number, actor in self._peers.serving().items()
+            if actor in self._running
+        }
+        for spare in topology.SPARE_NAMES:
+            served = self._station.slot(topology.served_slot(spare))
+            self._slots[served] = self._peers.number_of(spare)

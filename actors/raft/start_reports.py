@@ -28,13 +28,16 @@ class StartReports:
         self._routes = routes
         self._own = PeerStart(recovered.replica_uuid, recovered.boot, station.incarnation)
         self._starts = PeerStarts(recovered.starts)
-        self._unanswered = dict.fromkeys(station.peers)
+        self._members = routes.members
+        self._unanswered = dict.fromkeys(routes.members)
         self._unsaved: dict[bytes, NodeId] = {}  # whom to answer once the disk has their start
         self._first_wait_ns = self._wait_ns = station.config.raft.heartbeat_ns
         self.deadline_ns = 0 if self._unanswered else NEVER_NS
 
     def on_tick(self, now_ns: int) -> None:
         """Ask those that have not answered, each time after twice the wait."""
+        if self._members is not self._routes.members:
+            self._follow_members(self._routes.members)
         if now_ns < self.deadline_ns:
             return
         for peer in self._unanswered:
@@ -63,6 +66,16 @@ class StartReports:
             del self._unsaved[start.replica_uuid]
             self._answer(peer, start)
 
+    def _follow_members(self, members: tuple[NodeId, ...]) -> None:
+        """Ask those that came, and none that left."""
+        before, self._members = self._members, members
+        for peer in before:
+            if peer not in members:
+                self._unanswered.pop(peer, None)
+        for peer in members:
+            if peer not in before:
+                self._ask_again(peer)
+
     def _on_report(self, peer: NodeId, start: PeerStart) -> None:
         uuid = start.replica_uuid
         if self._starts.learn(start):
@@ -75,7 +88,7 @@ class StartReports:
             self._answer(peer, seen)
 
     def _ask_again(self, peer: NodeId) -> None:
-        if peer not in self._unanswered:
+        if peer in self._members and peer not in self._unanswered:
             self._unanswered[peer] = None
             self._wait_ns = self._first_wait_ns
             self.deadline_ns = 0

@@ -4,6 +4,9 @@ It owns both lanes to the peer and the stream of entries. It originates nothing:
 messages, and appends follow `Describe` in index order. It reports when the control lane loses its
 connection, since the peer may be gone. It sends from a private copy of ring or file
 bytes, so a slow peer blocks nothing else.
+
+Who the peer is, the configuration file says, of a spare nobody, and then each `PeerIs` of raft.
+With another replica or address sockets and stream begin anew: nothing of one peer reaches another.
 """
 
 from __future__ import annotations
@@ -13,7 +16,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from actors import topology
-from actors.messages import Identity, InitReceived, RotReported, StartReceived, TellStart
+from actors.messages import (
+    Identity,
+    InitReceived,
+    PeerIs,
+    PeerTaken,
+    RotReported,
+    StartReceived,
+    TellStart,
+)
 from actors.replicator.bodies import Bodies
 from actors.station import Station
 from actors.topology import Counter, counter_of
@@ -32,7 +43,7 @@ from logstore.format.peer_messages import (
     StartMessage,
 )
 from logstore.limits import BULK_WINDOW_ENTRIES, CONTROL_MESSAGE_MAX_BYTES
-from logstore.model import NO_INDEX, Index, Lsn, NodeId
+from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId
 from logstore.raft.bootstrap import SendInit
 from logstore.raft.effects import Describe, Lead, Rewind, Send, StopLeading
 from logstore.raft.events import ConnectionLost, ControlReceived, StreamAnswer
@@ -52,28 +63,32 @@ NEVER_NS = 1 << 62
 log = logging.getLogger("logstore.replicator")
 
 
+class _Sockets:
+    """Both lanes to one peer."""
+
+    def __init__(self, control: Any, watch: Any, bulk: Any) -> None:
+        self.control = control
+        self.watch = watch
+        self.bulk = bulk
+
+
 class ReplicatorActor:
-    """All traffic to `peer`."""
+    """All traffic to `peer`; NO_NODE: there is none."""
 
     full_turn = SENDS_MAX  # answers taken from a lane, or appends
 
     def __init__(self, station: Station) -> None:
         self._station = station
         self._slots = station.slots
-        self.peer = NodeId(int(station.actor.rpartition("-")[2]))
+        self.peer = NO_NODE
         self._from_raft = station.inbox(topology.RAFT)
         self._to_raft = station.outbox(topology.RAFT)
-        config = station.config
-        self._stream = FollowerStream(
-            self.peer,
-            mode=config.raft.stream_mode,
-            window_bytes=config.limits.bulk_window_bytes,
-            window_entries=BULK_WINDOW_ENTRIES,
-            resend_timeout_ns=config.raft.election_timeout_ns,
-        )
+        self._bound = PeerIs(NO_NODE, b"", "", 0)
+        self._sockets: _Sockets | None = None  # to the peer, while there is one
+        self._stream = self._make_stream()
         self._bodies = Bodies(station, report_rot=self._report_rot)
         self._identity: Identity | None = None
-        self._peer_uuid = b""
+        self._peer_uuid = b""  # bound, or the first one heard
         self._logged_text = ""
         self._unsent: tuple[int, Index, list[bytes]] | None = None  # of a stream, an entry
         self._sent = station.stamper(TracePoint.SENT)
@@ -84,14 +99,12 @@ class ReplicatorActor:
         self._now_ns = 0
 
     def on_start(self) -> None:
-        config = self._station.config
-        self._control = self._station.host.links.dealer_connect(
-            config.endpoint(self.peer, PortOffset.PEER_CONTROL),
-            lane=link.Lane.CONTROL,
-            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
-        )
-        self._watch = self._station.host.links.watch_connection(self._control)
-        self._bulk = self._open_bulk()
+        """Begin with the peer of the configuration file, whatever its uuid; a spare has none."""
+        station = self._station
+        if station.actor not in topology.SPARE_NAMES:
+            peer = NodeId(int(station.actor.rpartition("-")[2]))
+            settings = station.config.node(peer)
+            self._be_bound(PeerIs(peer, b"", settings.host, settings.port))
 
     def do_work(self, now_ns: int) -> int:
         self._now_ns = now_ns
@@ -99,11 +112,12 @@ class ReplicatorActor:
         for message in self._from_raft.receive():
             self._on_command(message)
             work += 1
-        work += self._receive_answers(self._control)
-        work += self._receive_answers(self._bulk)
-        if self._watch.was_lost():
-            self._to_raft.send(ConnectionLost(self.peer))
-            work += 1
+        if self._sockets is not None:
+            work += self._receive_answers(self._sockets.control)
+            work += self._receive_answers(self._sockets.bulk)
+            if self._sockets.watch.was_lost():
+                self._to_raft.send(ConnectionLost(self.peer))
+                work += 1
         self._to_raft.flush()  # raft may commit by these answers: send them before the appends
         self._reconnect_if_silent(now_ns)
         work += self._send_appends()
@@ -113,7 +127,8 @@ class ReplicatorActor:
         return work
 
     def wait_on(self) -> Sequence[Any]:
-        return (self._control, self._bulk, self._watch.source)
+        sockets = self._sockets
+        return () if sockets is None else (sockets.control, sockets.bulk, sockets.watch.source)
 
     def next_timer_ns(self) -> int:
         ring_ns = self._to_raft.retry_ns(self._now_ns)
@@ -121,9 +136,7 @@ class ReplicatorActor:
 
     def on_close(self) -> None:
         self._bodies.release_hold()
-        self._watch.close()
-        self._control.close()
-        self._bulk.close()
+        self._close_sockets()
 
     # --- commands of raft ---
 
@@ -144,13 +157,17 @@ class ReplicatorActor:
                 if message.term >= self._stream.term:
                     self._unsent = None  # a stop of an older term than the last Lead stops nothing
                 self._stream.on_stop(message)
+            case PeerIs():
+                self._be_bound(message)
+                self._to_raft.send(PeerTaken(message.seq))
             case Identity():
                 if self._identity is None or self._identity.cluster_id != message.cluster_id:
                     self._bodies.close_log()
                 self._identity = message
 
     def _send_control(self, message: Any) -> None:
-        if not self._try_send(self._control, [self._encode(message)]):
+        sockets = self._sockets
+        if sockets is None or not self._try_send(sockets.control, [self._encode(message)]):
             # raft's timers send again; a queued vote or heartbeat would only be stale (M5)
             self._slots[Counter.SENDS_DROPPED] += 1
 
@@ -167,6 +184,63 @@ class ReplicatorActor:
 
     def _try_send(self, socket: Any, frames: list[bytes]) -> bool:
         return self._identity is not None and link.try_send(socket, frames)
+
+    # --- who the peer is ---
+
+    def _be_bound(self, peer: PeerIs) -> None:
+        """Talk to `peer` from here on. The replica that was heard under this number and address may
+        be named by its uuid now: then nothing changes."""
+        before, self._bound = self._bound, peer
+        has_moved = (before.node, before.host, before.port) != (peer.node, peer.host, peer.port)
+        known = self._peer_uuid if peer.uuid else before.uuid  # "" again: any replica may answer
+        if not has_moved and known in (b"", peer.uuid):
+            self._peer_uuid = peer.uuid or self._peer_uuid
+            return
+        self._close_sockets()
+        self._bodies.release_hold()
+        self._bodies.close_log()
+        self.peer, self._peer_uuid, self._logged_text = peer.node, peer.uuid, ""
+        self._stream = self._make_stream()
+        self._unsent = None
+        self._forget_wait()
+        if peer.node != NO_NODE:
+            self._open_sockets()
+
+    def _make_stream(self) -> FollowerStream:
+        config = self._station.config
+        return FollowerStream(
+            self.peer,
+            mode=config.raft.stream_mode,
+            window_bytes=config.limits.bulk_window_bytes,
+            window_entries=BULK_WINDOW_ENTRIES,
+            resend_timeout_ns=config.raft.election_timeout_ns,
+        )
+
+    def _open_sockets(self) -> None:
+        links = self._station.host.links
+        control = links.dealer_connect(
+            self._endpoint(PortOffset.PEER_CONTROL),
+            lane=link.Lane.CONTROL,
+            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+        )
+        self._sockets = _Sockets(control, links.watch_connection(control), self._open_bulk())
+
+    def _open_bulk(self) -> Any:
+        return self._station.host.links.dealer_connect(
+            self._endpoint(PortOffset.PEER_BULK),
+            lane=link.Lane.BULK,
+            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+        )
+
+    def _endpoint(self, offset: PortOffset) -> str:
+        return f"tcp://{self._bound.host}:{self._bound.port + offset}"
+
+    def _close_sockets(self) -> None:
+        if self._sockets is not None:
+            self._sockets.watch.close()
+            self._sockets.control.close()
+            self._sockets.bulk.close()
+        self._sockets = None
 
     # --- answers of the peer ---
 
@@ -227,13 +301,6 @@ class ReplicatorActor:
 
     # --- the stream of entries ---
 
-    def _open_bulk(self) -> Any:
-        return self._station.host.links.dealer_connect(
-            self._station.config.endpoint(self.peer, PortOffset.PEER_BULK),
-            lane=link.Lane.BULK,
-            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
-        )
-
     def _reconnect_if_silent(self, now_ns: int) -> None:
         """Begin the stream again, on a new connection, if its answers are missing.
 
@@ -242,16 +309,16 @@ class ReplicatorActor:
         """
         stream = self._stream.stream
         self._stream.on_tick(now_ns)
-        if self._stream.stream != stream:
-            self._bulk.close()
-            self._bulk = self._open_bulk()
+        if self._stream.stream != stream and self._sockets is not None:
+            self._sockets.bulk.close()
+            self._sockets.bulk = self._open_bulk()
             self._unsent = None
 
     def _send_appends(self) -> int:
         """Send what the window allows, from the ring or the files, in index order; first of all
         the log start, if the peer must get that."""
         self._retry_ns = NEVER_NS
-        if self._identity is None:
+        if self._identity is None or self._sockets is None:
             return 0  # these orders were for a predecessor; raft sends our identity next
         for sent in range(SENDS_MAX):
             if self._unsent is not None:
@@ -259,7 +326,7 @@ class ReplicatorActor:
                 if stream == self._stream.stream:
                     if index != NO_INDEX:
                         self._sent.stamp(index)
-                    if not self._try_send(self._bulk, frames):
+                    if not self._try_send(self._sockets.bulk, frames):
                         self._retry_later()
                         return sent
                 self._unsent = None

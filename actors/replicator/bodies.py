@@ -35,8 +35,7 @@ class Bodies:
         self._slots = station.slots
         self._disk = station.host.disk
         self._ring = station.payload_reader()
-        peer = int(station.actor.rpartition("-")[2])
-        self._hold_slot = [int(each) for each in station.peers].index(peer)
+        self._hold_slot = station.hold_slot(station.actor)
         self._log: LogReader | None = None
         self._generation = -1
         self._ring.clear_hold(self._hold_slot)

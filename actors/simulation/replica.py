@@ -15,7 +15,6 @@ from typing import Any
 from actors import topology
 from actors.actor import Actor
 from actors.child_main import make_actor
-from actors.messages import StopReady, StopRequested
 from actors.simulation.checkers.facts import (
     LevelRefused,
     MetaWritten,
@@ -30,6 +29,7 @@ from actors.simulation.disk_moments import DiskMoments
 from actors.simulation.faults.draw_ground import LEVEL_MAX
 from actors.simulation.faults.script import Ground
 from actors.simulation.oracle.observers import ClusterObserver, ProcessObserver
+from actors.simulation.supervisor_rings import SupervisorRings
 from actors.simulation.world.group import Group
 from actors.simulation.world.machine import NodeClock, SimulatedHost
 from actors.simulation.world.process import PARK_MAX_NS, Process, ProcessKilled, Runnable
@@ -44,7 +44,7 @@ from actors.supervisor.restarts import (
     reports_of_death,
 )
 from logstore.config import Config
-from logstore.config_layout import kind_of, layout_of, process_of
+from logstore.config_layout import actors_in, kind_of, layout_of, process_of
 from logstore.errors import DiskFull, ReplicaLost, UnsupportedLevel
 from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import ReplicaLimits
@@ -114,8 +114,7 @@ class Replica:
         self._actors: dict[str, Actor] = {}
         self._views: dict[str, Any] = {}
         self._removed_open: dict[str, dict[str, int]] = {}  # process -> path -> since when
-        self._to_raft: Any = None
-        self._from_raft: Any = None
+        self._rings = SupervisorRings(world, 0, self._respawn)
         self._to_replicators: dict[str, CommandRingSender] = {}  # raft's ends, by the receiver
         self._calls_left = -1
         self._victim = ""  # the process whose disk calls are counted; "": all
@@ -150,9 +149,8 @@ class Replica:
             self._world, self, node=self.node, name=f"{self.node}.supervisor", make=_nobody
         )
         memory = self._memory_of(supervisor, writes_files=False)
-        station = self._station(topology.SUPERVISOR, memory, host=None)
-        self._to_raft = station.outbox(topology.RAFT)
-        self._from_raft = station.inbox(topology.RAFT)
+        self._rings = SupervisorRings(self._world, self.incarnation, self._respawn)
+        self._rings.attach(self._station(topology.SUPERVISOR, memory, host=None))
         for name in self.layout:
             self._spawn(name)
 
@@ -161,7 +159,10 @@ class Replica:
 
     def actors_beside(self, actor: str) -> tuple[str, ...]:
         """The actors of the process that runs `actor`, itself among them."""
-        return self.layout.get(process_of(self.layout, actor), ())
+        return self.actors_of(process_of(self.layout, actor))
+
+    def actors_of(self, process: str) -> tuple[str, ...]:
+        return actors_in(self.layout, process)
 
     def expect_bell(self, actor: str) -> None:
         """From now on there is work for this actor: a bell must ring."""
@@ -173,7 +174,7 @@ class Replica:
         """Report what its actors hold, and how many removed files each keeps open too long."""
         now_ns = self._world.now_ns
         running = [each for each in self.processes.items() if each[1].actor is not None]
-        for name, process in ((a, each) for own, each in running for a in self.layout[own]):
+        for name, process in ((a, each) for own, each in running for a in self.actors_of(own)):
             shown = f"{self.node}.{name}"
             self._observer.report_holdings(shown, self._actors[name])
             view, since = self._views.get(name), self._removed_open.get(name, {})
@@ -229,7 +230,7 @@ class Replica:
     def pause(self, actor: str, for_ns: int) -> None:
         """The process that runs `actor`; "": the whole replica, with its supervisor."""
         for name, process in self.processes.items():
-            actors = self.layout[name]
+            actors = self.actors_of(name)
             if not actor or actor in actors:
                 process.pause(for_ns)
                 if actor and is_stall_fatal(actors) and for_ns > LIVENESS_NS:
@@ -243,8 +244,7 @@ class Replica:
         """SIGTERM: hand over leadership, end all processes, then call `then`."""
         if not self.is_running:
             return
-        self._to_raft.send(StopRequested())
-        self._to_raft.flush()
+        self._rings.request_stop()
         election_ns = self._config.raft.election_timeout_ns
         self._stops += 1
         self._await_stop(self._stops, self._world.now_ns + 2 * election_ns, then)
@@ -252,8 +252,8 @@ class Replica:
     def _await_stop(self, number: int, deadline_ns: int, then: Callable[[], None]) -> None:
         if not self.is_running or number != self._stops:
             return
-        is_ready = any(isinstance(each, StopReady) for each in self._from_raft.receive())
-        if is_ready or self._world.now_ns >= deadline_ns:
+        self._rings.take()
+        if self._rings.is_stop_ready or self._world.now_ns >= deadline_ns:
             self.kill()
             then()
             return
@@ -273,7 +273,7 @@ class Replica:
             if self.processes.get(name) is not process:
                 return
         now_ns = self.clock.monotonic_ns()
-        actors = self.layout[name]
+        actors = self.actors_of(name)
         if is_vital(actors):
             at_ns = self._policy.try_replica_restart_at(now_ns=now_ns)
             self.kill()
@@ -285,9 +285,7 @@ class Replica:
             self._observer.died(self.node, actor, self.incarnation)
             if actor in self._to_replicators:
                 self._to_replicators[actor].drop_refused()
-        for report in reports_of_death(actors):
-            self._to_raft.send(report)
-        self._to_raft.flush()
+        self._rings.report(reports_of_death(actors))
         at_ns = self._policy.child_restart_at(name, now_ns=now_ns, lived_ns=0)
         wait_ns = at_ns - now_ns
         self._world.at(self._world.now_ns + wait_ns, self._respawn, name, self.incarnation)
@@ -336,7 +334,7 @@ class Replica:
 
     def _respawn(self, name: str, incarnation: int) -> None:
         if self.is_running and incarnation == self.incarnation and name not in self.processes:
-            for actor in self.layout[name]:
+            for actor in self.actors_of(name):
                 self._observer.tell(ProcessRespawned(self.node, actor, incarnation))
             self._spawn(name)
 
@@ -354,14 +352,14 @@ class Replica:
         process.park_max_ns = max(PARK_MAX_NS, self._ground.election_ms * MS_NS)
         if self._ground.ring_delay_ns:
             process.bell_delay_max_ns += self._ground.ring_delay_ns + PREEMPTED_MAX_NS
-        if len(self.layout[name]) > 1:
-            process.rung_ns = {actor: [] for actor in self.layout[name]}
+        if len(self.actors_of(name)) > 1:
+            process.rung_ns = {actor: [] for actor in self.actors_of(name)}
         self.processes[name] = process
         process.wake_at(self._world.now_ns + SPAWN_NS + self._random.randrange(SPAWN_NS))
 
     def _make(self, process: Process) -> Actor | Group:
         """The actors of a process, as one if there are several."""
-        actors = self.layout[process.name.partition(".")[2]]
+        actors = self.actors_of(process.name.partition(".")[2])
         memory = self._memory_of(process, writes_files=topology.WRITER in actors)
         stations = [self._make_actor(process, actor, memory) for actor in actors]
         # Ingress' loops are read by raft (V6); nobody reads those of the others, late or not.
@@ -418,7 +416,9 @@ class Replica:
             limits=self._limits,
             newest_level=self.newest_level,
             new_log_level=self._ground.new_log_level,
-            process_running=self.process_running,
+            process_running=lambda actor: (
+                self._rings if actor == topology.SUPERVISOR else self.process_running(actor)
+            ),
             observer=self._observer,
             damage=self._damage,
         )
@@ -446,7 +446,7 @@ class Replica:
         process = self.processes.pop(name)
         process.kill()
         self._network.close_owner(process)
-        for actor in self.layout[name]:
+        for actor in self.actors_of(name):
             view = self._views.pop(actor, None)
             if view is not None:
                 view.kill()

@@ -14,7 +14,16 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from actors.real_clock import RealClock
-from actors.topology import CLOCK, PROCESS_GAUGES, SKEW_ZERO_MS, Counter
+from actors.topology import (
+    CLOCK,
+    PROCESS_GAUGES,
+    SKEW_ZERO_MS,
+    SPARE_NAMES,
+    Counter,
+    clock_slot,
+    served_slot,
+)
+from logstore.model import NodeId
 
 # Metrics that may fall or stand for a state; the others only grow within an incarnation.
 GAUGES = frozenset(
@@ -98,6 +107,18 @@ def _is_lag(key: str) -> bool:
     return name in _LAGS and bool(dot) == bool(_LAGS[name][1])
 
 
+def _without_idle_spares(values: Mapping[str, int]) -> dict[str, int]:
+    """Without spare replicators that do not run; the clock of whom one serves under its number."""
+    found = dict(values)
+    for spare in SPARE_NAMES:
+        clock, served = found.pop(clock_slot(spare), 0), found.pop(served_slot(spare), 0)
+        if not found.get(f"{spare}.pid"):
+            found = {key: each for key, each in found.items() if not key.startswith(f"{spare}.")}
+        if served:
+            found[clock_slot(NodeId(served))] = clock
+    return found
+
+
 class CounterCollector(Collector):
     """Reads the counters at each scrape; gauges of processes have the process as a label."""
 
@@ -111,7 +132,9 @@ class CounterCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         read = self._read()
         lags = {key: value for key, value in read.items() if _is_lag(key)}
-        values = {key: value for key, value in read.items() if key not in lags}
+        values = _without_idle_spares(
+            {key: value for key, value in read.items() if key not in lags}
+        )
         for counter in Counter:
             name = counter.name.lower()
             if name not in values:

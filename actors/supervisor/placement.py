@@ -10,6 +10,7 @@ import os
 import msgspec
 
 from actors.thread_placement import cpus_and_nice, lowest_nice
+from actors.topology import SPARE_NAMES
 from logstore.config import Config
 from logstore.config_layout import SUPERVISOR, Layout, choose_mode, layout_of
 from logstore.config_placement import Placement, placement_of, process_names
@@ -48,16 +49,25 @@ def placements_on(machine: Machine, config: Config, node: NodeId) -> dict[str, P
       InvalidRequest: there is no such node.
     """
     config = choose_mode(config, node, len(machine.cpus))
-    placements = {}
-    for process in process_names(config, node):
-        wanted = placement_of(config, node, process)
-        check_placement(wanted, machine, f"node {node}", process)
-        placements[process] = msgspec.structs.replace(
-            wanted,
-            cpus=wanted.cpus or machine.cpus,
-            nice=machine.nice if wanted.nice is None else wanted.nice,
-        )
-    return placements
+    names = process_names(config, node)
+    return {process: _placement_on(machine, config, node, process) for process in names}
+
+
+def spare_placement_on(machine: Machine, config: Config, node: NodeId) -> Placement:
+    """Where a spare replicator of `node` is to run here, as all replicators. Errors as
+    `placements_on`."""
+    config = choose_mode(config, node, len(machine.cpus))
+    return _placement_on(machine, config, node, SPARE_NAMES[0])
+
+
+def _placement_on(machine: Machine, config: Config, node: NodeId, process: str) -> Placement:
+    wanted = placement_of(config, node, process)
+    check_placement(wanted, machine, f"node {node}", process)
+    return msgspec.structs.replace(
+        wanted,
+        cpus=wanted.cpus or machine.cpus,
+        nice=machine.nice if wanted.nice is None else wanted.nice,
+    )
 
 
 def layout_on(machine: Machine, config: Config, node: NodeId) -> Layout:

@@ -11,7 +11,13 @@ import logging
 import os
 from pathlib import Path
 
-from actors.supervisor.placement import Machine, layout_on, placements_on
+from actors.supervisor.placement import (
+    Machine,
+    layout_on,
+    placements_on,
+    spare_placement_on,
+)
+from actors.topology import SPARE_NAMES
 from logstore.config import Config, load_config
 from logstore.config_placement import Placement
 from logstore.errors import ConfigError, LogStoreError
@@ -43,6 +49,7 @@ class PlacementFile:
         self._stamp = _NEVER_SEEN
         self.layout = layout_on(machine, config, node)
         self.placements = placements_on(machine, config, node)
+        self._of_spares = spare_placement_on(machine, config, node)
         self.refusal = ""
 
     def look(self) -> bool:
@@ -55,7 +62,7 @@ class PlacementFile:
             return False
         self._stamp = stamp
         try:
-            self.placements = self._placements_in(load_config(self.path))
+            self.placements, self._of_spares = self._placements_in(load_config(self.path))
         except LogStoreError as error:
             # A path of any bytes is in it: the log, too, takes text only.
             self.refusal = str(error).encode(errors="backslashreplace").decode()
@@ -65,18 +72,20 @@ class PlacementFile:
         self.refusal = ""
         return True
 
-    def _placements_in(self, config: Config) -> dict[str, Placement]:
+    def _placements_in(self, config: Config) -> tuple[dict[str, Placement], Placement]:
         placements = placements_on(self.machine, config, self._node)
+        of_spares = spare_placement_on(self.machine, config, self._node)
         layout = layout_on(self.machine, config, self._node)
         if config.cluster.name != self._cluster or layout != self.layout:
             raise ConfigError(
                 f"{self.path} has another cluster, other nodes or another layout than this replica "
                 "runs with: restart it to take them"
             )
-        return placements
+        return placements, of_spares
 
     def of(self, process: str) -> Placement:
-        return self.placements[process]
+        """What `process` is to have, one of the layout or a spare replicator."""
+        return self._of_spares if process in SPARE_NAMES else self.placements[process]
 
 
 def _stamp_of(path: Path) -> _Stamp:

@@ -70,7 +70,7 @@ class PlacementKeeper:
             refusal=_shown(self._file.refusal),
             processes={
                 process: self._report_of(process, running.get(process, 0))
-                for process in self._file.placements
+                for process in dict.fromkeys((*self._file.placements, *pids))
             },
             config_path=_shown(str(self._file.path or "")),
         )
@@ -79,12 +79,17 @@ class PlacementKeeper:
             self._link.write(report)
         return report
 
+    def _actors_of(self, process: str) -> tuple[str, ...]:
+        if process in topology.SPARE_NAMES:
+            return (process,)
+        return self._file.layout.get(process, ())
+
     def close(self) -> None:
         self._link.close()
 
     def _look(self) -> None:
         if self._file.look():
-            self._unplaced = set(self._file.placements)
+            self._unplaced = {*self._file.placements, *self._started}
             self._refusing.clear()
 
     def _place(self, process: str, pid: int) -> None:
@@ -102,7 +107,7 @@ class PlacementKeeper:
             _log.info("%s: CPUs %s, niceness %s", process, list(wanted.cpus), wanted.nice)
 
     def _report_of(self, process: str, pid: int) -> ProcessReport:
-        configured, actors = self._file.of(process), self._file.layout.get(process, ())
+        configured, actors = self._file.of(process), self._actors_of(process)
         try:
             cpus, nice = cpus_and_nice(pid) if pid else ((), None)
         except OSError:

@@ -17,17 +17,28 @@ from actors.station import Regions
 from actors.trace import row_names
 from logstore import limits
 from logstore.config import Config
-from logstore.config_layout import actor_names, layout_of
+from logstore.config_layout import actor_names, actors_in, layout_of
 from logstore.model import NodeId
 from transport.command_ring import command_region_bytes, create_command_ring
 from transport.counters import create_nameless_counters, open_counters
 from transport.doorbell import Doorbell
 from transport.errors import RegionUnavailable
+from transport.layout import CONTROL_BYTES
 from transport.payload_ring import create_payload_ring, payload_region_bytes
-from transport.shm import SHARED_MEMORY_FOLDER, map_region, region_size_bytes, room_bytes
+from transport.shm import (
+    SHARED_MEMORY_FOLDER,
+    allocate_region,
+    map_region,
+    region_size_bytes,
+    room_bytes,
+)
 from transport.stamp_table import create_stamp_table, stamp_region_bytes
 
 COUNTERS_LINK = "counters"
+# Of spare replicators: they have memory for their cursors, and for the rest when one is started.
+_RESERVED = frozenset(
+    ring for spare in topology.SPARE_NAMES for ring in topology.rings_of_spare(spare)
+)
 _COUNTERS_BYTES = 64 * limits.KIB  # a few pages, whatever the names
 
 
@@ -56,7 +67,10 @@ class ReplicaRegions:
             self.rings: dict[str, int] = {}
             for name in topology.rings(node, self._nodes):
                 fd = create_command_ring(
-                    limits.COMMAND_RING_BYTES, incarnation=incarnation, folder=folder
+                    limits.COMMAND_RING_BYTES,
+                    incarnation=incarnation,
+                    folder=folder,
+                    is_reserved=name in _RESERVED,
                 )
                 undo.callback(os.close, fd)
                 self.rings[name] = fd
@@ -73,19 +87,29 @@ class ReplicaRegions:
             )
             undo.callback(os.close, self.stamps)
             self.bells: dict[str, Doorbell] = {}
-            for actor in (topology.SUPERVISOR, *actor_names(node, self._nodes)):
+            actors = (*actor_names(node, self._nodes), *topology.SPARE_NAMES)
+            for actor in (topology.SUPERVISOR, *actors):
                 self.bells[actor] = Doorbell.create()
                 undo.callback(self.bells[actor].close)
             self._owned = undo.pop_all()
 
     def rings_of(self, process: str) -> dict[str, int]:
         """The command rings that an actor of `process` has an end of."""
-        actors = set(self._layout.get(process, (process,)))
+        actors = set(actors_in(self._layout, process))
         return {
             name: fd
             for name, fd in self.rings.items()
             if not actors.isdisjoint(name.partition(".")[0].split(">"))
         }
+
+    def allocate(self, spare: str) -> None:
+        """Give memory to the rings of a spare replicator, before it is started.
+
+        Raises:
+          RegionUnavailable: there is no room for them now.
+        """
+        for name in topology.rings_of_spare(spare):
+            allocate_region(self.rings[name])
 
     def descriptors_of(self, process: str) -> tuple[int, ...]:
         """The descriptors that a child inherits: its rings, the payload ring, the counters, the
@@ -114,10 +138,11 @@ class ReplicaRegions:
 
 
 def shared_memory_bytes(config: Config, node: NodeId) -> int:
-    """The size of rings and stamps of one incarnation of `node`; the counters take a page or two
-    more."""
+    """What rings and stamps of one incarnation of `node` take at its start; the counters take a
+    page or two more. Each spare replicator takes two command rings more when it is started."""
     nodes = tuple(NodeId(each) for each in config.node_ids())
-    rings = len(topology.rings(node, nodes)) * command_region_bytes(limits.COMMAND_RING_BYTES)
+    used = len(topology.rings(node, nodes)) - len(_RESERVED)
+    rings = used * command_region_bytes(limits.COMMAND_RING_BYTES) + len(_RESERVED) * CONTROL_BYTES
     stamps = stamp_region_bytes(len(row_names(node, nodes)))
     return rings + payload_region_bytes(config.ring_bytes) + stamps
 

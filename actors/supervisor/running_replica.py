@@ -17,6 +17,7 @@ from actors.supervisor.placement_report import encode_report
 from actors.supervisor.regions import ReplicaRegions
 from actors.supervisor.restarts import reports_of_death
 from logstore.config import Config, render_config
+from logstore.config_layout import actors_in
 from logstore.model import NodeId
 
 
@@ -54,14 +55,27 @@ class RunningReplica:
         self.layout = self.station.layout
         self._to_raft = self.station.outbox(topology.RAFT)
         self._from_raft = self.station.inbox(topology.RAFT)
+        self._is_stop_ready = False
+        self._started_spares: set[str] = set()  # of which raft knows
         self.children: dict[str, ChildProcess] = {}
+
+    def actors_of(self, process: str) -> tuple[str, ...]:
+        return actors_in(self.layout, process)
 
     def spawn_all(self, *, now_ns: int) -> None:
         for process in self.layout:
             self.spawn(process, now_ns=now_ns)
 
     def spawn(self, process: str, *, now_ns: int) -> None:
-        """Start `process`; it must not be running."""
+        """Start `process`; it must not be running. Raft learns when a spare replicator is started
+        for the first time: only then it may use that one's rings.
+
+        Raises:
+          RegionUnavailable: no memory for the rings of a spare. OSError: no process.
+        """
+        is_spare = process in topology.SPARE_NAMES
+        if is_spare:
+            self.regions.allocate(process)
         spec = ChildSpec(
             process=process,
             node=self._node,
@@ -83,6 +97,10 @@ class RunningReplica:
         child = ChildProcess(self._run_child, spec, descriptors, now_ns=now_ns)
         self.children[process] = child
         self._store_gauge(process, "pid", child.pid)
+        if is_spare and process not in self._started_spares:
+            self._started_spares.add(process)
+            self._to_raft.send(messages.ReplicatorStarted(process))
+            self._to_raft.flush()
 
     def reap(self, process: str) -> int:
         """Collect the dead `process`; returns its exit status. With EXIT_LOST its last words are
@@ -106,7 +124,7 @@ class RunningReplica:
     def report_death(self, process: str) -> None:
         """Tell raft, which settles what each actor of the dead `process` held before a new one
         starts (SAFETY M3)."""
-        for report in reports_of_death(self.layout[process]):
+        for report in reports_of_death(self.actors_of(process)):
             self._to_raft.send(report)
         self._to_raft.flush()
 
@@ -122,11 +140,22 @@ class RunningReplica:
         self._to_raft.send(messages.StopRequested())
         self._to_raft.flush()
 
+    @property
     def is_stop_ready(self) -> bool:
-        """Whether raft has answered that leadership is handed over, or
-        cannot be. Drains the ring."""
-        received = self._from_raft.receive()
-        return any(isinstance(message, messages.StopReady) for message in received)
+        """Whether raft has answered that leadership is handed over, or cannot be."""
+        return self._is_stop_ready
+
+    def take_orders(self) -> list[str]:
+        """Read what raft has sent; returns the spares that it wants and that do not run, each
+        once."""
+        wanted: dict[str, None] = {}
+        for message in self._from_raft.receive():
+            match message:
+                case messages.StopReady():
+                    self._is_stop_ready = True
+                case messages.ReplicatorWanted():
+                    wanted[message.actor] = None
+        return [each for each in wanted if each not in self.children]
 
     def loops(self) -> dict[str, int]:
         """The loop counter of each running child."""

@@ -156,7 +156,7 @@ class Supervisor:
         if self._phase in (Phase.TERMINATING, Phase.KILLING):
             return
         reason = f"{process} {describe_status(status)}"
-        if is_vital(replica.layout[process]):
+        if is_vital(replica.actors_of(process)):
             self._on_vital_death(replica, reason, status=status, now_ns=now_ns)
         elif self._phase is Phase.RUNNING:
             _log.warning("%s; it is started again", reason)
@@ -192,9 +192,11 @@ class Supervisor:
         """Enter the next phase if what the current one waits for has come; start
         children that are due."""
         replica.flush()
-        is_stop_ready = replica.is_stop_ready()
+        for spare in replica.take_orders():
+            if self._phase is Phase.RUNNING and spare not in self._child_restarts:
+                self._start_child(replica, spare, now_ns)
         is_overdue = now_ns >= self._deadline_ns
-        if self._phase is Phase.HANDING_OVER and (is_stop_ready or is_overdue):
+        if self._phase is Phase.HANDING_OVER and (replica.is_stop_ready or is_overdue):
             self._terminate(replica, now_ns)
         elif self._phase is Phase.TERMINATING and is_overdue:
             _log.warning("killing %s", ", ".join(replica.children))
@@ -204,7 +206,9 @@ class Supervisor:
         for process, due_ns in list(self._child_restarts.items()):
             if self._phase is Phase.RUNNING and now_ns >= due_ns:
                 del self._child_restarts[process]
-                self._start_again(replica, process, now_ns)
+                if self._start_child(replica, process, now_ns):
+                    self._child_restart_count += 1
+                    self._store_restarts(replica)
 
     def _on_stop_signal(self, now_ns: int) -> None:
         """The first signal: hand leadership over, then stop. A second one: stop now."""
@@ -237,7 +241,7 @@ class Supervisor:
         if self._phase is not Phase.RUNNING:
             return
         for process in self._liveness.stalled(replica.loops(), now_ns=now_ns):
-            if is_stall_fatal(replica.layout[process]):
+            if is_stall_fatal(replica.actors_of(process)):
                 _log.error("%s stands still and is killed", process)
                 replica.children[process].kill()
             else:
@@ -245,19 +249,18 @@ class Supervisor:
 
     # --- actions ---
 
-    def _start_again(self, replica: RunningReplica, process: str, now_ns: int) -> None:
-        """Start a process that is not vital. Where the machine has no room for it now, the others
-        go on without it (SAFETY M3)."""
+    def _start_child(self, replica: RunningReplica, process: str, now_ns: int) -> bool:
+        """Start a process that is not vital, and whether it is started. Where the machine has no
+        room for it now, the others go on without it, and it is tried again (SAFETY M3)."""
         try:
             replica.spawn(process, now_ns=now_ns)
-        except OSError as error:
+        except (RegionUnavailable, OSError) as error:
             _log.warning("%s cannot be started: %s; it is tried again", process, error)
             self._child_restarts[process] = self._policy.child_restart_at(
                 process, now_ns=now_ns, lived_ns=0
             )
-            return
-        self._child_restart_count += 1
-        self._store_restarts(replica)
+            return False
+        return True
 
     def _restart(self, now_ns: int) -> None:
         """Start the next incarnation, later if other processes have taken the

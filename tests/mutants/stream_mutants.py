@@ -96,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "new-replicator-gets-no-orders",
         "SAFETY M3, W4",
-        f"{RAFT}._begin_replicator",
+        f"{RAFT}._begin_stream",
         "        self._step(core, ReplicatorGone(peer))\n",
         "        return\n",
         "a restarted replicator gets no order to lead",

@@ -85,7 +85,8 @@ class ActorStage:
         stamps = mmap.mmap(-1, stamp_region_bytes(len(row_names(NODE, NODES))))
         format_stamp_table(stamps, incarnation=1)
         self.bells = {
-            name: FakeDoorbell() for name in (topology.SUPERVISOR, *actor_names(NODE, NODES))
+            name: FakeDoorbell()
+            for name in (topology.SUPERVISOR, *actor_names(NODE, NODES), *topology.SPARE_NAMES)
         }
         counters = folder / "stage-counters"
         self.regions = Regions(

@@ -4,7 +4,8 @@ Run as a script, with a FOLDER, it is the supervisor. Children
 print one line an event to the standard output they share, so that a test waits for a line and never
 for time. A file FOLDER/PROCESS.status makes that process leave at once with the status in it; with
 a file FOLDER/PROCESS.words once only, after it left these last words. While there is a file
-FOLDER/forks-left, the supervisor can start as many processes as it says.
+FOLDER/forks-left, the supervisor can start as many processes as it says. Raft asks for the
+spares that FOLDER/wanted names when it starts, and when it hears of a death.
 """
 
 from __future__ import annotations
@@ -73,8 +74,17 @@ class StageActor:
 
     def on_start(self) -> None:
         tell("started", self._station.actor, os.getpid(), self._station.incarnation)
+        if self._is_raft:
+            self._want_spares()
+            self._outbox.flush()
         if self._station.damage:
             tell("damaged", self._station.actor, self._station.damage)
+
+    def _want_spares(self) -> None:
+        wanted = Path(self._station.folder) / "wanted"
+        if wanted.exists():
+            for spare in wanted.read_text().split():
+                self._outbox.send(messages.ReplicatorWanted(spare))
 
     def do_work(self, now_ns: int) -> int:
         if not self._is_raft:
@@ -84,6 +94,9 @@ class StageActor:
             match message:
                 case messages.ProcessGone():
                     tell("gone", message.process)
+                    self._want_spares()
+                case messages.ReplicatorStarted():
+                    tell("replicator-started", message.actor)
                 case messages.PlacementReported():
                     tell("placement-reported")
                 case messages.StopRequested():

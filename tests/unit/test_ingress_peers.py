@@ -15,7 +15,7 @@ from logstore.format.configuration_body import (
     encode_configuration,
 )
 from logstore.format.entry import EntryHeader
-from logstore.format.message import encode_message
+from logstore.format.message import decode_message, encode_message
 from logstore.format.peer_messages import (
     Append,
     AppendAccepted,
@@ -23,11 +23,17 @@ from logstore.format.peer_messages import (
     AppendPersisted,
     Heartbeat,
     HeartbeatReply,
+    InitStatus,
     InitStatusRequest,
     Install,
+    PreVoteReply,
+    StartSeen,
+    VoteReply,
+    VoteRequest,
 )
 from logstore.model import EntryKind
 from logstore.raft import effects, events
+from logstore.raft.bootstrap import SendInit
 from tests.unit.ingress_stage import CLUSTER, OUR_UUID, Stage
 from transport import link
 
@@ -72,7 +78,7 @@ def received(stage):
 
 def test_control_messages_reach_raft_with_the_senders_boot_counter(stage):
     stage.peer_send("peer_control", BEAT, correlation=12)
-    assert stage.heard() == [events.ControlReceived(2, 12, BEAT)]
+    assert stage.heard() == [events.ControlReceived(2, 12, BEAT, b"\2" * 16)]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +87,7 @@ def test_control_messages_reach_raft_with_the_senders_boot_counter(stage):
         {"cluster_id": b"another cluster!"},
         {"cluster_id": bytes(16)},
         {"target": 3},
-        {"sender": 9},
+        {"sender": 0},
         {"sender": 1},
         {"sender_uuid": OUR_UUID},
     ],
@@ -353,3 +359,92 @@ def test_a_config_that_is_none_is_dropped(stage):
     stage.peer_send("peer_bulk", *config_append(b"12345678"))
     assert received(stage) == []
     assert stage.counter(Counter.BULK_CORRUPT) == 1
+
+
+# --- members come and go ---
+
+
+def members_changed(*uuids: bytes, number: int = 1) -> effects.MembersChanged:
+    voters = tuple(Member(1 + at, uuid, "host", 7_000 + at) for at, uuid in enumerate(uuids))
+    return effects.MembersChanged(5, True, Configuration(number, voters))
+
+
+def test_a_replica_that_no_configuration_file_names_is_heard_and_answered(stage):
+    """SAFETY L4."""
+    stage.peer_send("peer_control", BEAT, node=9)
+    assert stage.heard() == [events.ControlReceived(9, 3, BEAT, b"\t" * 16)]
+    stage.tell(effects.Answer(9, HeartbeatReply(3, 1, 0, 0, 0)))
+    assert stage.peer_receive("peer_control", 9)[1] == HeartbeatReply(3, 1, 0, 0, 0)
+
+
+def test_a_stranger_that_spoke_first_keeps_no_member_out(stage):
+    """SAFETY C6: the configuration in force says who a number is, on both lanes."""
+    stage.peer_send("peer_control", BEAT, sender_uuid=b"x" * 16)
+    stage.tell(members_changed(OUR_UUID, b"\2" * 16))
+    stage.heard()
+    stage.peer_send("peer_bulk", *append())
+    assert len(received(stage)) == 1
+    stage.peer_send("peer_control", BEAT, sender_uuid=b"x" * 16)
+    assert stage.heard() == []
+    assert stage.counter(Counter.FRAMES_FOREIGN) == 1
+
+
+def test_the_file_counts_where_the_log_has_no_configuration(stage):
+    stage.peer_send("peer_control", BEAT)
+    stage.tell(members_changed(OUR_UUID, b"x" * 16, number=0))
+    stage.peer_send("peer_control", BEAT, sender_uuid=b"x" * 16)
+    assert stage.counter(Counter.FRAMES_FOREIGN) == 1
+
+
+def test_another_replica_takes_the_number_of_one_that_is_silent(stage):
+    """SAFETY L1: a wiped folder comes back under another uuid."""
+    stage.peer_send("peer_control", BEAT)
+    for _ in range(4):
+        stage.clock.now_ns += stage.config.raft.election_timeout_ns // 4
+        stage.work()
+    stage.heard()
+    stage.peer_send("peer_control", BEAT, sender_uuid=b"x" * 16)
+    assert stage.heard() == [events.ControlReceived(2, 3, BEAT, b"x" * 16)]
+
+
+def test_an_answer_for_one_replica_does_not_go_to_another_of_its_number(stage):
+    """A vote is for the replica that asked (SAFETY C6)."""
+    stage.peer_send("peer_control", VoteRequest(4, 1, 1, False), sender_uuid=b"x" * 16)
+    stage.tell(effects.Answer(2, VoteReply(4, True), b"x" * 16))
+    assert stage.peer_receive("peer_control")[1] == VoteReply(4, True)
+    stage.tell(members_changed(OUR_UUID, b"\2" * 16))
+    stage.peer_send("peer_control", BEAT)
+    stage.tell(effects.Answer(2, VoteReply(4, True), b"x" * 16))
+    assert stage.peer_receive("peer_control") is None
+    assert stage.counter(Counter.SENDS_DROPPED) == 1
+    stage.tell(effects.Answer(2, VoteReply(4, True), b"\2" * 16))
+    assert stage.peer_receive("peer_control")[1] == VoteReply(4, True)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        VoteReply(3, True),
+        PreVoteReply(3, True),
+        HeartbeatReply(3, 1, 0, 0, 0),
+        InitStatus(0, 0, bytes(16)),
+        StartSeen(OUR_UUID, 1, 1),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_an_answer_comes_on_our_own_connection_and_counts_on_no_other(stage, answer):
+    stage.peer_send("peer_control", answer)
+    assert stage.heard() == []
+    assert stage.counter(Counter.FRAMES_DROPPED) == 1
+
+
+def test_an_answer_of_the_bootstrap_goes_to_the_replica_that_asked(stage):
+    """SAFETY L2: under the number of one that is heard, too."""
+    stage.peer_send("peer_control", BEAT)
+    wiped = stage.peer_sockets.pop(("peer_control", 2))
+    stage.peer_send("peer_control", InitStatusRequest(5), sender_uuid=b"x" * 16)
+    status = InitStatus(3, 0, CLUSTER)
+    stage.tell(SendInit(2, status), effects.Answer(2, HeartbeatReply(3, 1, 0, 0, 0)))
+    assert stage.peer_receive("peer_control")[1] == status
+    [frame] = link.try_receive(wiped)
+    assert decode_message(frame)[1] == HeartbeatReply(3, 1, 0, 0, 0)

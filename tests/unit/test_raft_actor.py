@@ -186,7 +186,7 @@ def test_v3_the_index_is_stored_before_the_visible_lsn_and_neither_before_the_fl
 
 def hold(raft, *, position, term=1, peer=2):
     reader = PayloadRingReader(raft.stage.regions.payload, incarnation=1)
-    slot = raft.stage.station(topology.RAFT).hold_slot(peer)
+    slot = raft.stage.station(topology.RAFT).hold_slot(topology.replicator(peer))
     reader.set_hold(slot, term=term, position=position)
 
 

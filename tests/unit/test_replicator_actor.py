@@ -248,11 +248,11 @@ def test_w1_a_reject_goes_to_raft_once_and_nothing_leaves_until_it_rewinds(leadi
 def test_a_silent_peer_is_tried_again_on_a_new_connection(leading):
     leading.append(80)
     leading.write()
-    old = leading.replicator._bulk
+    old = leading.replicator._sockets.bulk
     leading.appends()
     leading.stage.now_ns = leading.replicator.next_timer_ns()
     leading.work()
-    assert leading.replicator._bulk is not old
+    assert leading.replicator._sockets.bulk is not old
     assert [(stream, index) for stream, index, _ in leading.appends()] == [(STREAM + 1, 1)]
 
 

@@ -15,7 +15,13 @@ from actors.supervisor.http_listener import (
     HttpListener,
 )
 from actors.supervisor.metrics import make_renderer
-from actors.topology import SKEW_ZERO_MS, clock_slot, counter_names
+from actors.topology import (
+    SKEW_ZERO_MS,
+    SPARE_NAMES,
+    clock_slot,
+    counter_names,
+    served_slot,
+)
 from logstore.config_layout import actor_names
 from logstore.errors import InvalidRequest
 from logstore.model import NodeId
@@ -155,10 +161,26 @@ def test_a_taken_port_is_refused_by_name(listener: HttpListener) -> None:
         HttpListener("127.0.0.1", listener.port, lambda: ("text/plain", b""))
 
 
+def test_a_spare_replicator_is_shown_while_it_runs_and_its_clock_under_whom_it_serves() -> None:
+    values = dict(VALUES)
+    _, text = make_renderer(1, lambda: values, lambda: 0)()
+    assert b"spare" not in text
+    values |= {"spare-2.pid": 77, "spare-2.measured_ns": 5, served_slot("spare-2"): 6}
+    values[clock_slot("spare-2")] = SKEW_ZERO_MS + 250
+    _, text = make_renderer(1, lambda: values, lambda: 0)()
+    lines = text.decode().splitlines()
+    assert 'logstore_process_pid{node="1",process="spare-2"} 77.0' in lines
+    assert 'logstore_clock_skew_seconds{node="1",of="6"} 0.25' in lines
+    assert not [line for line in lines if "spare" in line and 'process="spare-2"' not in line]
+    values["spare-2.pid"] = 0
+    _, text = make_renderer(1, lambda: values, lambda: 0)()
+    assert b"spare" not in text
+
+
 def test_a_process_may_be_named_like_another_metric() -> None:
     processes = ("clock", "cursors")
     values = dict.fromkeys(counter_names(processes, (NodeId(1), NodeId(2))), 7)
-    values |= {"cursors": 3}
+    values |= {"cursors": 3} | {served_slot(spare): 0 for spare in SPARE_NAMES}
     _, text = make_renderer(1, lambda: values, lambda: 4_000_000_000)()
     lines = text.decode().splitlines()
     for process in processes:

@@ -62,11 +62,16 @@ class Stage:
                 return line
         raise AssertionError(f"the output ended before {words}: {self.lines}")
 
-    def wait_started(self) -> dict[str, tuple[int, int]]:
+    def wait_line(self, *words: str) -> list[str]:
+        """The event, also if it came before."""
+        found = [line for line in self.lines if line[: len(words)] == list(words)]
+        return found[0] if found else self.wait_for(*words)
+
+    def wait_started(self, *names: str) -> dict[str, tuple[int, int]]:
         """Wait until all children of an incarnation told that they run: name to (pid,
         incarnation)."""
         started: dict[str, tuple[int, int]] = {}
-        while set(started) != set(CHILDREN):
+        while set(started) != set(names or CHILDREN):
             _, name, pid, incarnation = self.wait_for("started")
             started[name] = (int(pid), int(incarnation))
         return started
@@ -143,6 +148,37 @@ def test_a_replica_under_nohup_outlives_the_terminal(tmp_path: Path) -> None:
     finally:
         running.close()
     assert status == 0, log
+
+
+@pytest.mark.parametrize("mode", ["processes", "shared"])
+def test_a_spare_replicator_runs_alone_once_raft_wants_it_and_again_after_its_death(
+    tmp_path: Path, mode: str
+) -> None:
+    """SAFETY M3, in any layout; raft may use its rings when it hears so."""
+    text = CONFIG.replace('mode = "processes"', f'mode = "{mode}"\ncpus = {{}}')
+    (tmp_path / CONFIG_NAME).write_text(text)
+    (tmp_path / "wanted").write_text("spare-3 spare-3")
+    running = Stage(tmp_path)
+    try:
+        pid = running.wait_started(*CHILDREN, "spare-3")["spare-3"][0]
+        running.wait_line("replicator-started", "spare-3")
+        os.kill(pid, signal.SIGKILL)
+        running.wait_line("gone", "spare-3")
+        again = int(running.wait_for("started", "spare-3")[2])
+        assert again != pid
+        counters = read_counters(tmp_path / "counters")
+        assert counters["spare-3.pid"] == again
+        assert counters["spare-1.pid"] == 0
+        assert counters["child_restarts"] == 1
+        assert counters["replica_restarts"] == 0
+        running.process.send_signal(signal.SIGTERM)
+        status, log = running.finish()
+    finally:
+        running.close()
+    assert status == 0, log
+    assert ["closed", "spare-3"] in running.lines
+    assert running.lines.count(["replicator-started", "spare-3"]) == 1
+    assert not psutil.pid_exists(again)
 
 
 def test_death_of_a_vital_process_begins_a_new_incarnation(stage: Stage) -> None:
@@ -327,6 +363,25 @@ def test_a_process_that_cannot_be_forked_now_is_tried_again_alone(stage: Stage) 
     status, log = stage.finish()
     assert status == 0, log
     assert "egress cannot be started: " in log
+
+
+def test_a_spare_that_cannot_be_started_is_tried_again_and_the_others_go_on(stage: Stage) -> None:
+    """SAFETY M3."""
+    before = stage.wait_started()
+    (stage.folder / "forks-left").write_text("0")
+    (stage.folder / "wanted").write_text("spare-1")
+    os.kill(before["egress"][0], signal.SIGKILL)
+    stage.wait_for("gone", "egress")
+    for _ in range(4):  # of egress and the spare, each at least once
+        stage.wait_for("fork-refused")
+    (stage.folder / "forks-left").unlink()
+    stage.wait_line("started", "spare-1")
+    stage.wait_line("replicator-started", "spare-1")
+    stage.process.send_signal(signal.SIGTERM)
+    status, log = stage.finish()
+    assert status == 0, log
+    assert "spare-1 cannot be started: " in log
+    assert {line[3] for line in stage.lines if line[0] == "started"} == {str(before["raft"][1])}
 
 
 def test_a_supervisor_without_descriptors_goes_on(stage: Stage) -> None:

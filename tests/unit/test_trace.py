@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from actors import topology
-from actors.topology import Counter
+from actors.topology import SPARES, Counter
 from actors.trace import OF_REPLICATORS, TracePoint, is_sampled, row_names, sampled_in
 from logstore.format.entry import EntryHeader
 from logstore.format.peer_messages import AppendPersisted
@@ -67,9 +67,18 @@ def stamped(stage: ActorStage, point: str) -> dict[int, int]:
 
 def test_every_point_has_a_row_and_each_replicator_its_own() -> None:
     names = row_names(NODE, NODES)
-    assert len(set(names)) == len(names) == len(TracePoint) - 2 + 2 * 2
+    assert len(set(names)) == len(names) == len(TracePoint) - 2 + 2 * (2 + SPARES)
     assert {"sent.2", "sent.3", "confirmed.2", "confirmed.3"} <= set(names)
     assert not set(names) & set(OF_REPLICATORS)
+
+
+def test_the_stamps_of_a_spare_are_of_the_member_that_it_serves(stage: ActorStage) -> None:
+    station = stage.station("spare-3")
+    station.stamper(TracePoint.SENT).stamp(SAMPLED)
+    assert "sent.7" not in station.read_stamps()
+    stage.slots[station.slot(topology.served_slot("spare-3"))] = 7
+    assert station.read_stamps()["sent.7"].keys() == {SAMPLED}
+    assert not [name for name in station.read_stamps() if "spare" in name]
 
 
 def test_only_every_so_many_entries_are_stamped(stage: ActorStage) -> None:

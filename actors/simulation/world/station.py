@@ -29,7 +29,7 @@ from actors.simulation.world.rings import (
 from actors.station import DRAIN_MAX, Inbox, Outbox, Station
 from actors.trace import row_names
 from logstore.config import Config
-from logstore.config_layout import Layout, layout_of, process_of
+from logstore.config_layout import Layout, kind_of, layout_of, process_of
 from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from transport.layout import LINES, SLOTS_PER_LINE, RingKind, control_slots
@@ -100,6 +100,12 @@ class SimulatedRegions:
                 ring.drop_after(at_ns)
 
 
+class Rung(Protocol):
+    """What the bell of an actor wakes."""
+
+    def ring(self, actor: str, at_ns: int) -> None: ...
+
+
 class RingObserver(Protocol):
     def ring_misused(self, text: str) -> None: ...
 
@@ -135,7 +141,7 @@ class ProcessMemory:
 
 
 class SimulatedStation(Station):
-    """The station of `actor`. `process_running` finds the process that runs an actor now."""
+    """The station of `actor`. `process_running` finds what its bell wakes now."""
 
     def __init__(
         self,
@@ -148,7 +154,7 @@ class SimulatedStation(Station):
         limits: ReplicaLimits,
         newest_level: int,
         new_log_level: int,
-        process_running: Callable[[str], Process | None],
+        process_running: Callable[[str], Rung | None],
         observer: RingObserver,
         damage: str = "",
     ) -> None:
@@ -194,7 +200,7 @@ class SimulatedStation(Station):
         sender: Any = CommandRingSender(
             ring, stores, refused, on_offered=self.owed.mark_owed(target)
         )
-        if target.startswith(topology.REPLICATOR):
+        if kind_of(target) == topology.REPLICATOR:
             self.to_replicators[target] = sender
         return Outbox(sender, self.bell_of(target))
 
@@ -261,7 +267,7 @@ class _EgressInbox(_SimulatedInbox):
 class _Receiver:
     """The process that runs the actor now: a restarted process is woken by the same bell."""
 
-    def __init__(self, actor: str, process_running: Callable[[str], Process | None]) -> None:
+    def __init__(self, actor: str, process_running: Callable[[str], Rung | None]) -> None:
         self._actor = actor
         self._process_running = process_running
 
