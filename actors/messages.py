@@ -87,8 +87,8 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     """writer to raft: what recovery found, or CreateLog created. `last_row` None: an empty log.
     `trims`: the TRIM entries in the log, whether they have acted or not. `level` is META's format
     level, `levels` are the entries that raise it (S11). `start_bytes` and `start_timestamp_ns` are
-    of the entry at log start; 0 where damage hides them. `configurations` and `config_hidden_to`
-    are as in `RecoveredLog` (C5, C12). `starts`: those of peers that were seen (L7)."""
+    of the entry at log start; 0 where damage hides them. `configurations`, `config_hidden_to` and
+    `has_config` are as in `RecoveredLog` (C5, C12). `starts`: those of peers, as seen (L7)."""
 
     cluster_id: bytes
     replica_uuid: bytes
@@ -115,6 +115,7 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     configurations: tuple[tuple[Index, Configuration], ...] = ()
     config_hidden_to: Index = NO_INDEX
     starts: tuple[PeerStart, ...] = ()
+    has_config: bool = False
 
 
 class ProcessGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=187):

@@ -361,6 +361,7 @@ class RaftActor:
                 start_timestamp_ns=recovered.start_timestamp_ns,
                 configurations=recovered.configurations,
                 config_hidden_to=recovered.config_hidden_to,
+                has_config=recovered.has_config,
             ),
             rows,
             Random(station.host.random_bytes(16)),

@@ -167,7 +167,7 @@ class WriterActor:
                 case SaveMeta():
                     self._meta_worker.start(partial(self._save_meta, command))
                 case SaveLevel():
-                    self._meta_worker.start(partial(self._save_level, command.level))
+                    self._meta_worker.start(partial(self._save_level, command))
                 case SaveStart():
                     self._starts_worker.start(partial(self._save_start, command))
                 case SaveForgotten():
@@ -185,8 +185,8 @@ class WriterActor:
         yield
         self._answer(MetaPersisted(command.seq))
 
-    def _save_level(self, level: int) -> Iterator[None]:
-        self._folder.save_level(level)
+    def _save_level(self, command: SaveLevel) -> Iterator[None]:
+        self._folder.save_level(command.level, has_config=command.has_config)
         yield
 
     def _save_start(self, command: SaveStart) -> Iterator[None]:

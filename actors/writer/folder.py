@@ -18,6 +18,7 @@ from actors.station import Station
 from actors.topology import Counter
 from logstore.errors import CorruptData, FormatError, InvariantViolated, MetaLost, ReplicaLost
 from logstore.format.entry import Row
+from logstore.format.level import CONFIG_LEVEL
 from logstore.format.meta import Forgotten, ForgottenWhat, InstallMark, LogStart
 from logstore.format.peer_starts import PeerStart
 from logstore.format.trim_entry import TrimEntry, decode_trim
@@ -95,7 +96,7 @@ class Folder:
         self.count_bytes()
         report = _report(recovered, self._faulty_ranges(recovered))
         report = msgspec.structs.replace(report, starts=self._starts.load())
-        if not recovered.configs:
+        if not (recovered.configs or report.has_config):
             return report
         reader = LogReader(self._disk, self._station.folder)
         try:
@@ -143,11 +144,15 @@ class Folder:
         meta = self._opened_meta()
         meta.save(msgspec.structs.replace(meta.meta, term=term, vote=vote))
 
-    def save_level(self, level: int) -> None:
-        """Save the log's format level, which never falls (S11)."""
-        meta = self._opened_meta()
-        if level > meta.meta.level:
-            meta.save(msgspec.structs.replace(meta.meta, level=level))
+    def save_level(self, level: int, *, has_config: bool) -> None:
+        """Save the log's format level, which never falls (S11), and that it has had a CONFIG, which
+        is never taken back (C12)."""
+        store = self._opened_meta()
+        meta = store.meta
+        has_had_config = meta.has_config or has_config
+        if level > meta.level or has_had_config != meta.has_config:
+            level = max(level, meta.level)
+            store.save(msgspec.structs.replace(meta, level=level, has_config=has_had_config))
 
     def save_starts(self, starts: tuple[PeerStart, ...]) -> bool:
         """Save which starts of peers were seen (L7); False: there is no space for it."""
@@ -192,14 +197,18 @@ class Folder:
         meta.save(msgspec.structs.replace(meta.meta, log_start=log_start_of(whole), level=level))
 
     def save_install(self, whole: WholeLogStart) -> None:
-        """Save a log start and the mark INSTALL: from now on the log is to be dropped (G5a)."""
+        """Save a log start and the mark INSTALL: from now on the log is to be dropped (G5a). From
+        the level on that brought CONFIG entries, one may lie below that log start: this replica
+        does not campaign until it has one (C12)."""
         meta = self._opened_meta()
+        level = max(meta.meta.level, whole.level)
         meta.save(
             msgspec.structs.replace(
                 meta.meta,
                 log_start=log_start_of(whole),
-                level=max(meta.meta.level, whole.level),
+                level=level,
                 installing=InstallMark(whole.cumulative_bytes, whole.timestamp_ns),
+                has_config=meta.meta.has_config or level >= CONFIG_LEVEL,
             )
         )
 
@@ -265,6 +274,7 @@ class Folder:
             faulty=(),
             damage="",
             level=meta.level,
+            has_config=meta.has_config,
         )
 
     def count_bytes(self) -> None:
@@ -375,6 +385,7 @@ def _report(recovered: Recovered, faulty: tuple[FaultyRange, ...]) -> LogRecover
         levels=recovered.levels,
         start_bytes=at_start.header.cumulative_bytes,
         start_timestamp_ns=at_start.header.timestamp_ns,
+        has_config=recovered.meta.meta.has_config,
     )
 
 

@@ -3,9 +3,9 @@
 Owns one 512-byte image; two files hold one each, written in turn, and the valid one of the higher
 generation counts. `storage` decides which file is written when.
 
-      0 magic u32 'LMET' │ version u16 (4: the mark FORGOTTEN, 3: the mark INSTALL,
-                                      2: above format level 1, else 1)
-      6 state u16 (1 EMPTY, 2 STARTING, 3 VOTER)
+      0 magic u32 'LMET' │ version u16 (5: the log has had a CONFIG, 4: the mark FORGOTTEN,
+                                      3: the mark INSTALL, 2: above format level 1, else 1)
+      6 state u16 (1 EMPTY, 2 STARTING, 3 VOTER, 4 LEARNER)
       8 cluster id, 16 bytes (zero while EMPTY)
      24 replica uuid, 16 bytes
      40 node id u32 │ vote u32 (node id, 0: none)
@@ -16,10 +16,11 @@ generation counts. `storage` decides which file is written when.
      80 log start: index u64     88 term u64
      96 log start: chain u64    104 next_lsn u64
     112 format level u32 (version 1: reserved = 0)
-    116 reserved u32 = 0
+    116 the log has had a CONFIG u16 (1 in version 5, else reserved = 0) │ reserved u16 = 0
     120 of the entry at log start: cumulative_bytes u64   128 timestamp_ns u64
         (versions 1 and 2: reserved = 0)
-    136 what was forgotten u16 │ installing u16 (1: the mark INSTALL, too) │ told by u32 (node id)
+    136 what was forgotten u16 (version 5: 0, nothing) │ installing u16 (1: the mark INSTALL, too) │
+        told by u32 (node id)
     144 known u64   152 told u64 (versions 1 to 3: reserved = 0)
     160 reserved = 0
     508 crc u32: CRC32C of [0, 508), seeded with CRC32C(nothing) = 0
@@ -32,7 +33,7 @@ from enum import IntEnum
 
 import msgspec
 
-from logstore.errors import FormatError
+from logstore.errors import FormatError, InvariantViolated
 from logstore.format.fields import (
     Buffer,
     check_ids,
@@ -42,7 +43,7 @@ from logstore.format.fields import (
     magic_number,
     seal,
 )
-from logstore.format.level import FIRST_LEVEL, LEVEL_MAX
+from logstore.format.level import CONFIG_LEVEL, FIRST_LEVEL, LEVEL_MAX
 from logstore.format.message import NODE_ID_MAX
 from logstore.limits import SECTOR_BYTES
 from logstore.model import FIRST_LSN, NO_INDEX, NO_TERM, Index, Lsn, NodeId, ReplicaState, Term
@@ -52,8 +53,9 @@ META_VERSION = 1  # of a log at the first level, which versions before levels re
 META_LEVEL_VERSION = 2
 META_INSTALL_VERSION = 3  # only while a log start is being installed
 META_FORGOTTEN_VERSION = 4  # only of a replica that must not go on, which an older version refuses
+META_CONFIG_VERSION = 5  # of a log that has had a CONFIG; the marks are as in version 4
 META_SIZE = SECTOR_BYTES
-_FIELDS = struct.Struct("<IHH16s16sIIQQQQQQQQIIQQHHIQQ")
+_FIELDS = struct.Struct("<IHH16s16sIIQQQQQQQQIHHQQHHIQQ")
 _ZEROS = bytes(META_SIZE - 4 - _FIELDS.size)
 _STATES = frozenset(ReplicaState)
 
@@ -121,7 +123,8 @@ class Forgotten(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Meta(msgspec.Struct, frozen=True, gc=False):
     """One generation of META. `vote` 0: none in `term`. `level`: the highest format level that this
     replica knows the log to have; never below the one at the log start. `installing`: the mark
-    INSTALL. `forgotten`: this replica must not go on."""
+    INSTALL. `forgotten`: this replica must not go on. `has_config`: the log has had a CONFIG, so
+    the founders do not count any more, even where none can be read (C12)."""
 
     state: ReplicaState
     cluster_id: bytes
@@ -136,6 +139,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
     level: int = FIRST_LEVEL
     installing: InstallMark | None = None
     forgotten: Forgotten | None = None
+    has_config: bool = False
 
     def pack(self) -> bytes:
         """The 512-byte image."""
@@ -151,10 +155,17 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
             lost = (
                 forgotten.what, mark is not None, forgotten.told_by, forgotten.known, forgotten.told
             )  # fmt: skip
+        if self.has_config:
+            if self.level < CONFIG_LEVEL:
+                raise InvariantViolated(f"META: a CONFIG in a log at format level {self.level}")
+            version = META_CONFIG_VERSION
+            if forgotten is None:
+                lost = (0, mark is not None, 0, 0, 0)
         fields = _FIELDS.pack(
             META_MAGIC, version, self.state, self.cluster_id, self.replica_uuid, self.node,
             self.vote, self.nonce, self.term, self.boot_counter, self.generation, start.index,
-            start.term, start.chain, start.next_lsn, self.level if is_raised else 0, 0,
+            start.term, start.chain, start.next_lsn, self.level if is_raised else 0,
+            self.has_config, 0,
             0 if mark is None else mark.cumulative_bytes, 0 if mark is None else mark.timestamp_ns,
             *lost,
         )  # fmt: skip
@@ -174,28 +185,35 @@ def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
         block,
         b"",
         magic=META_MAGIC,
-        version=META_FORGOTTEN_VERSION,
+        version=META_CONFIG_VERSION,
         what="META",
         oldest=META_VERSION,
     )
     _, _, state, cluster_id, uuid, node, vote, nonce, term, boot, generation, *rest = (
         _FIELDS.unpack_from(block)
     )
-    *start, level, reserved, cumulative_bytes, timestamp_ns = rest[:8]
-    what, is_installing, told_by, known, told = rest[8:]
-    is_forgotten = version == META_FORGOTTEN_VERSION
-    is_marked = version == META_INSTALL_VERSION or (is_forgotten and is_installing)
+    *start, level, has_config, reserved, cumulative_bytes, timestamp_ns = rest[:9]
+    what, is_installing, told_by, known, told = marks = rest[9:]
+    is_configured = version == META_CONFIG_VERSION
+    is_forgotten = version == META_FORGOTTEN_VERSION or (is_configured and what)
+    is_marked = version == META_INSTALL_VERSION or (
+        version > META_INSTALL_VERSION and is_installing
+    )
     if (
         block[_FIELDS.size : -4] != _ZEROS
         or reserved
+        or (has_config and not is_configured)
         or (version == META_VERSION and level)
         or (not is_marked and (cumulative_bytes or timestamp_ns))
-        or (not is_forgotten and any(rest[8:]))
+        or (version < META_FORGOTTEN_VERSION and any(marks))
+        or (is_configured and not is_forgotten and (told_by or known or told))
     ):
         raise FormatError("META: reserved bytes are not zero")
     if level > LEVEL_MAX or level == FIRST_LEVEL or (version == META_LEVEL_VERSION and not level):
         raise FormatError(f"META: format level {level}")
-    if is_forgotten and (what not in _FORGOTTEN or is_installing > 1 or told_by > NODE_ID_MAX):
+    if is_configured and (has_config != 1 or level < CONFIG_LEVEL):
+        raise FormatError(f"META: a CONFIG {has_config}, at format level {level}")
+    if is_installing > 1 or (is_forgotten and (what not in _FORGOTTEN or told_by > NODE_ID_MAX)):
         raise FormatError(f"META: forgotten {what}, installing {is_installing}, told by {told_by}")
     if state not in _STATES:
         raise FormatError(f"META: state {state}")
@@ -222,4 +240,5 @@ def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
         generation, log_start, level or FIRST_LEVEL,
         InstallMark(cumulative_bytes, timestamp_ns) if is_marked else None,
         Forgotten(what, NodeId(told_by), known, told) if is_forgotten else None,
+        is_configured,
     )  # fmt: skip

@@ -70,6 +70,7 @@ def inspect_meta(disk: Disk, path: str) -> InspectRow:
         "log_start_chain": f"{meta.log_start.chain:016x}",
         "log_start_next_lsn": meta.log_start.next_lsn,
         "is_installing": meta.installing is not None,
+        "has_config": meta.has_config,
         "forgotten": "" if meta.forgotten is None else meta.forgotten.words,
         "fault": "",
     }

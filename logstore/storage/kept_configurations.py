@@ -2,8 +2,8 @@
 one (SAFETY C5, C12).
 
 Owns which CONFIG entries are read: the newest one that is known to be committed, and those above
-it. Must not know what a configuration says. A log that has none is taken for one that never had:
-damage hides nothing there.
+it. Must not know what a configuration says. A log that has none, and whose META knows of none, is
+taken for one that never had: damage hides nothing there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def kept_configurations(reader: LogReader, recovered: Recovered) -> KeptConfigur
             continue
         if index <= recovered.commit_floor:
             break
-    if recovered.configs:
+    if recovered.configs or recovered.meta.meta.has_config:
         hidden_to = max(hidden_to, _hidden_by_damage(reader, recovered))
     newest_committed = max(
         (index for index, _ in found if index <= recovered.commit_floor), default=NO_INDEX

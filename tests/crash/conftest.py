@@ -44,6 +44,7 @@ class CrashEnumerator:
         promised = (
             frozenset(promises.acknowledged.items()), promises.truncated, promises.term,
             promises.vote, promises.start, promises.next_start, promises.dropped,
+            promises.has_config,
         )  # fmt: skip
         for state in crash_states(disk, states_max=states_max, random=self._random):
             key = (state.fingerprint(), promised)
@@ -117,6 +118,8 @@ def broken_promise(disk: SimulatedDisk, promises: Promises) -> str | None:
     if start == promises.next_start and (back := promises.dropped & set(found.kept.items())):
         return f"entries of a log that was dropped came back: {sorted(back)}"
     meta = found.recovered
+    if promises.has_config and not meta.meta.meta.has_config:
+        return "META forgot that the log has had a CONFIG"
     allowed = {(promises.term, promises.vote), (promises.next_term, promises.next_vote)}
     raised = meta.term > promises.term and meta.vote == 0
     if not raised and (meta.term, meta.vote) not in allowed:

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData
 from logstore.format.entry import EntryHeader, Row, takes_lsns
-from logstore.format.level import NEWEST_LEVEL, level_kind
+from logstore.format.level import CONFIG_LEVEL, NEWEST_LEVEL, level_kind
 from logstore.format.meta import InstallMark, LogStart
 from logstore.format.trim_entry import TrimEntry, TrimReason, encode_trim
 from logstore.limits import SECTOR_BYTES
@@ -37,7 +37,7 @@ class Promises(msgspec.Struct, frozen=True):
     """What may never be broken. `acknowledged`: index to chain; `truncated`: (index, chain) that
     must not come back; `term`, `vote`, `start`: those answered last, the log start as an index;
     `next_…`: those that are being saved; `dropped`: what must be gone once `next_start` is the log
-    start."""
+    start; `has_config`: META was to know of a CONFIG, and answered."""
 
     acknowledged: dict[Index, int]
     truncated: frozenset[tuple[Index, int]]
@@ -48,6 +48,7 @@ class Promises(msgspec.Struct, frozen=True):
     start: Index
     next_start: Index
     dropped: frozenset[tuple[Index, int]] = frozenset()
+    has_config: bool = False
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -80,6 +81,7 @@ class StorageTrial:
         self._saving = (Term(0), NodeId(0))
         self.start = self._next_start = Index(0)
         self._dropped: set[tuple[Index, int]] = set()
+        self._has_config = False
         if promises is not None:
             self.acknowledged = dict(promises.acknowledged)
             self.truncated = set(promises.truncated)
@@ -87,6 +89,7 @@ class StorageTrial:
             self._saving = (promises.next_term, promises.next_vote)
             self.start, self._next_start = promises.start, promises.next_start
             self._dropped = set(promises.dropped)
+            self._has_config = promises.has_config
         if on_call is not None:
             disk.on_call = lambda _what, _path: on_call(self)
         self.recovered = self.recover()
@@ -250,6 +253,12 @@ class StorageTrial:
         meta.save(msgspec.structs.replace(meta.meta, term=Term(term), vote=NodeId(vote)))
         self._answered = self._saving
 
+    def know_config(self) -> None:
+        """The log has had a CONFIG."""
+        meta = self.recovered.meta
+        meta.save(msgspec.structs.replace(meta.meta, level=CONFIG_LEVEL, has_config=True))
+        self._has_config = True
+
     # --- what was promised, what was found ---
 
     def promises(self) -> Promises:
@@ -261,6 +270,7 @@ class StorageTrial:
             self.start,
             self._next_start,
             frozenset(self._dropped),
+            self._has_config,
         )
 
     def _rows(self, first_index: int, last_index: int) -> list[Row]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logstore.model import Index, NodeId
-from tests.crash.storage_trial import StorageTrial
+from tests.crash.storage_trial import StorageTrial, entry_elsewhere
 
 ONE = 376
 TWO = 800
@@ -81,6 +81,26 @@ def test_a_kill_and_then_a_power_cut_keep_all_promises(enumerator: Any) -> None:
     for life, (disk, promises) in enumerate(killed, start=2):
         enumerator.run_life(disk, promises, life=life)
     enumerator.check()
+
+
+@pytest.mark.slow
+def test_that_the_log_has_had_a_config_is_never_forgotten(enumerator: Any) -> None:
+    """Nor is a vote, or the mark INSTALL, that is saved before or after it."""
+
+    def learn_of_one(trial: StorageTrial) -> None:
+        trial.commit(1, [8])
+        trial.vote(2, 1)
+        trial.know_config()
+        trial.vote(3, 0)
+        trial.commit(3, [ONE])
+        trial.install(entry_elsewhere(20, 3))
+        trial.commit(3, [8])
+
+    enumerator.run(learn_of_one)
+    for life, (disk, promises) in enumerate(enumerator.sample(20), start=2):
+        enumerator.run_life(disk.copy(), promises, life=life)
+    enumerator.check()
+    assert any(promises.has_config for _, promises in enumerator.states)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from logstore.cli.embedded import LEADER_TIMEOUT_S, EmbeddedCluster, make_config
 from logstore.config import render_config
 from logstore.errors import Unreachable, UnsupportedVersion
 from logstore.format.fields import seal
-from logstore.format.meta import META_FORGOTTEN_VERSION, Meta, unpack_meta
+from logstore.format.meta import META_CONFIG_VERSION, Meta, unpack_meta
 from logstore.model import NodeId
 from logstore.storage.disk import RealDisk
 from tests.cluster.one_cluster import run_cli
@@ -77,7 +77,7 @@ def _as_of_another_replica(image: bytes) -> bytes:
 
 def _as_of_a_newer_version(image: bytes) -> bytes:
     newer = bytearray(image[:-4])  # all but the CRC, which is right in the newer version too
-    newer[VERSION_AT] = META_FORGOTTEN_VERSION + 1
+    newer[VERSION_AT] = META_CONFIG_VERSION + 1
     sealed = seal(bytes(newer), b"")
     with pytest.raises(UnsupportedVersion):
         unpack_meta(sealed)

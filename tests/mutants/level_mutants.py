@@ -82,8 +82,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "level-not-saved",
         S11,
         "actors.writer.folder:Folder.save_level",
-        "if level > meta.meta.level:",
-        "if level > meta.meta.level + 99:",
+        "if level > meta.level or",
+        "if level > meta.level + 99 or",
         "only the log says its level, which is not enough once its beginning is trimmed away",
     ),
     mutant(

@@ -22,6 +22,7 @@ from logstore.format.entry import (
 from logstore.format.fields import seal
 from logstore.format.group import FrameHeader, frame_size, unpack_frame_header
 from logstore.format.meta import (
+    META_CONFIG_VERSION,
     Forgotten,
     ForgottenWhat,
     InstallMark,
@@ -306,7 +307,7 @@ META = Meta(
 @pytest.mark.parametrize(
     "fields",
     [
-        {"node": 0}, {"node": 0x10000}, {"vote": 0x10000}, {"state": 0}, {"state": 4},
+        {"node": 0}, {"node": 0x10000}, {"vote": 0x10000}, {"state": 0}, {"state": 5},
         {"term": POSITION_MAX + 1}, {"generation": POSITION_MAX + 1},
         {"log_start": LogStart(0, 0, 0, 0)}, {"log_start": LogStart(POSITION_MAX + 1, 0, 0, 1)},
         {"installing": InstallMark(POSITION_MAX + 1, 0)},
@@ -370,6 +371,33 @@ def test_a_meta_without_the_mark_forgotten_has_zeros_there(at: int) -> None:
     image[at] = 1
     with pytest.raises(FormatError, match="reserved"):
         unpack_meta(seal(bytes(image), b""))
+
+
+@pytest.mark.parametrize("forgotten", [None, Forgotten(ForgottenWhat.ENTRIES, 3, 4, 6)])
+@pytest.mark.parametrize("mark", [None, InstallMark(0, 0), InstallMark(7, 8)])
+def test_a_meta_of_a_log_that_has_had_a_config_keeps_all_else(
+    mark: InstallMark | None, forgotten: Forgotten | None
+) -> None:
+    """A version that does not know it refuses the folder by this number."""
+    meta = replaced(META, level=4, installing=mark, forgotten=forgotten, has_config=True)
+    image = meta.pack()
+    assert int.from_bytes(image[4:6], "little") == META_CONFIG_VERSION
+    assert unpack_meta(image) == meta
+
+
+@pytest.mark.parametrize(
+    ("at", "byte"), [(112, 3), (116, 0), (116, 2), (118, 1), (120, 1), (138, 2), (140, 1), (144, 1)]
+)
+def test_a_meta_of_a_log_with_a_config_that_nobody_writes_is_refused(at: int, byte: int) -> None:
+    image = bytearray(replaced(META, level=4, has_config=True).pack()[:-4])
+    image[at] = byte
+    with pytest.raises(FormatError):
+        unpack_meta(seal(bytes(image), b""))
+
+
+def test_a_log_below_the_level_of_config_entries_has_had_none() -> None:
+    with pytest.raises(InvariantViolated, match="format level 3"):
+        replaced(META, level=3, has_config=True).pack()
 
 
 @pytest.mark.parametrize(

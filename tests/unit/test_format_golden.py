@@ -128,6 +128,7 @@ META = Meta(
 META_2 = msgspec.structs.replace(META, level=3)
 META_3 = msgspec.structs.replace(META_2, installing=InstallMark(1 << 40, 10**18 + 7))
 META_4 = msgspec.structs.replace(META_3, forgotten=Forgotten(ForgottenWhat.STARTS, 3, 4, 6))
+META_5 = msgspec.structs.replace(META_4, level=4, has_config=True)
 PEER_STARTS = (9, (PeerStart(REPLICA, 4, 0x0102030405060708), PeerStart(CLUSTER, 1, 1 << 63)))
 OPEN = OpenEntry(
     producer_id=0x1122, producer_epoch=3, mode=2, ack_level=1, window=64, window_bytes=1 << 25,
@@ -203,6 +204,7 @@ BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     "meta 2": (META_2, META_2.pack(), unpack_meta),
     "meta 3": (META_3, META_3.pack(), unpack_meta),
     "meta 4": (META_4, META_4.pack(), unpack_meta),
+    "meta 5": (META_5, META_5.pack(), unpack_meta),
     "peer starts": (PEER_STARTS, pack_peer_starts(PEER_STARTS[1], 9), unpack_peer_starts),
     "open body": (OPEN, encode_open(OPEN), decode_open),
     "expire body": (EXPIRE, encode_expire(EXPIRE), decode_expire),
@@ -235,15 +237,16 @@ SEALS: dict[str, tuple[int, bytes]] = {
     "client batch": (28, b""), "lz4 client batch": (28, b""), "zstd client batch": (28, b""),
     "group frame header": (124, SEGMENT), "raft record": (124, SEGMENT),
     "segment header": (508, b""), "meta": (508, b""), "meta 2": (508, b""), "meta 3": (508, b""),
-    "meta 4": (508, b""), "peer starts": (1020, b""),
+    "meta 4": (508, b""), "meta 5": (508, b""), "peer starts": (1020, b""),
     "open body": (28, b""),
     "expire body": (20, b""), "session body": (20, b""), "session body with cursors": (20, b""),
     "cursor body": (16, b""), "expire body 2": (20, b""), "session body 2": (20, b""),
     "trim body": (60, b""), "config body": (20, b""),
     "config body of a joint configuration": (20, b""), "pair summary": (508, SEGMENT),
 }  # fmt: skip
-NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2, "meta": 4} | {
-    "expire body 2": 2, "session body 2": 2, "meta 2": 4, "meta 3": 4, "meta 4": 4,
+NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2, "meta": 5} | {
+    "expire body 2": 2, "session body 2": 2, "meta 2": 5, "meta 3": 5, "meta 4": 5,
+    "meta 5": 5,
 }  # fmt: skip
 
 

@@ -29,7 +29,10 @@ def started() -> StorageTrial:
 def test_meta_is_one_row() -> None:
     trial = started()
     trial.vote(4, 1)
+    assert inspect_meta(trial.disk, f"{FOLDER}/meta.a")["has_config"] is False
+    trial.know_config()
     row = inspect_meta(trial.disk, f"{FOLDER}/meta.a")
+    assert row["has_config"] is True
     assert (row["term"], row["vote"], row["state"], row["fault"]) == (4, 1, "VOTER", "")
     trial.disk.damage(f"{FOLDER}/meta.a", 0, b"x")
     assert "magic" in str(inspect_meta(trial.disk, f"{FOLDER}/meta.a")["fault"])

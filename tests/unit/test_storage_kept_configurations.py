@@ -75,6 +75,17 @@ def test_a_log_without_any_lacks_none() -> None:
     assert kept(log_of()) == NONE
 
 
+@pytest.mark.parametrize(("has_config", "hidden_to"), [(False, 0), (True, 2)])
+def test_damage_hides_one_where_only_meta_knows_of_it(has_config: bool, hidden_to: int) -> None:
+    trial = log_of()
+    lost = add_config(trial, 1)
+    if has_config:
+        trial.know_config()
+    trial.commit(1, [8], commit=lost)
+    lose(trial, lost)
+    assert kept(trial) == KeptConfigurations((), Index(hidden_to))
+
+
 def test_the_newest_committed_one_and_those_above_it_are_found() -> None:
     trial = log_of()
     indexes = [add_config(trial, 1), add_config(trial, 2), add_config(trial, 3, commit=3)]

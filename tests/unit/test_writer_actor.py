@@ -324,6 +324,17 @@ def test_s11_the_level_is_saved_in_meta_and_neither_falls_nor_is_lost_with_a_vot
     assert (meta.level, meta.term, meta.vote) == (3, 2, 1)
 
 
+def test_that_the_log_has_had_a_config_is_saved_in_meta_and_never_taken_back(born):
+    born.tell(SaveLevel(4, has_config=True), SaveMeta(1, 2, 1), SaveLevel(4))
+    born.settle()
+    meta = newest_meta(born.disk, born.writer._folder._station.folder)
+    assert (meta.level, meta.has_config, meta.term, meta.vote) == (4, True, 2, 1)
+    generation = meta.generation
+    born.tell(SaveLevel(4, has_config=True))
+    born.settle()
+    assert newest_meta(born.disk, born.writer._folder._station.folder).generation == generation
+
+
 def test_f5_a_failed_flush_in_a_worker_ends_the_process_and_answers_nothing(born):
     born.disk.fail_next("flush", "meta.a")
     born.tell(SaveMeta(1, 2, 1), SaveMeta(2, 3, 1))

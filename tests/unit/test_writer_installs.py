@@ -37,6 +37,17 @@ def install(stage, before=BEFORE, **named):
     return stage.heard()
 
 
+def started_again(stage, tmp_path):
+    """Another writer on the folder of one that died; closed again."""
+    stage.disk.kill_process()
+    (tmp_path / "second").mkdir()
+    second = WriterStage(tmp_path / "second", disk=stage.disk)
+    second.writer._folder._station = stage.writer._folder._station
+    second.start()
+    second.close()
+    return second
+
+
 def numbers(stage):
     return segment_numbers(stage.disk.list_folder(folder(stage)))
 
@@ -159,6 +170,26 @@ def test_s11_the_level_comes_into_meta_with_the_log_start(born):
     assert newest_meta(born.disk, folder(born)).level == 2
 
 
+@pytest.mark.parametrize(("level", "has_config"), [(3, False), (4, True)])
+def test_a_log_that_may_begin_after_a_config_is_known_to_have_had_one(tmp_path, level, has_config):
+    """From the mark on, and the next start says so."""
+    stage = three_pairs(tmp_path)
+    marks = []
+
+    def look(what, path):
+        meta = newest_meta(stage.disk.copy(), folder(stage))
+        if what == "unlink" and meta.installing is not None:
+            marks.append(meta.has_config)
+
+    stage.disk.on_call = look
+    install(stage, level=level)
+    stage.disk.on_call = None
+    stage.close()
+    assert set(marks) == {has_config}
+    (recovered,) = started_again(stage, tmp_path).born
+    assert (recovered.has_config, recovered.level, recovered.damage) == (has_config, level, "")
+
+
 def test_s9_on_a_disk_without_any_space_it_waits_and_is_answered_once(born):
     """FAULTS D28."""
     born.disk.capacity_bytes = 1
@@ -236,13 +267,7 @@ def test_recovery_after_it_hands_over_the_stamp_and_bytes_at_log_start(tmp_path)
     stage.persist(8, term=2)
     stage.settle()
     stage.close()
-    stage.disk.kill_process()
-    (tmp_path / "second").mkdir()
-    second = WriterStage(tmp_path / "second", disk=stage.disk)
-    second.writer._folder._station = stage.writer._folder._station
-    second.start()
-    [recovered] = second.born
+    [recovered] = started_again(stage, tmp_path).born
     assert (recovered.start_index, recovered.last_row.header.index) == (20, 21)
     assert recovered.start_bytes == BEFORE.header.cumulative_bytes
     assert recovered.start_timestamp_ns == BEFORE.header.timestamp_ns
-    second.close()
