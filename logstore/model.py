@@ -77,3 +77,7 @@ class ReplicaState(IntEnum):
     STARTING = 2
     VOTER = 3
     LEARNER = 4  # of a cluster that was formed without it; its log says what it is now
+
+
+# Of a replica of a cluster that is formed: META has its id, and speaks of a log.
+FORMED_STATES = frozenset({ReplicaState.VOTER, ReplicaState.LEARNER})

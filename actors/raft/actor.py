@@ -49,7 +49,7 @@ from actors.topology import Counter
 from logstore.config import limits_digest
 from logstore.errors import ErrorCode, ReplicaLost
 from logstore.format.meta import Forgotten, ForgottenWhat
-from logstore.model import NO_NODE, Lsn, NodeId, ReplicaState, Role
+from logstore.model import FORMED_STATES, NO_NODE, Lsn, NodeId, ReplicaState, Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
     Accepted,
@@ -305,7 +305,7 @@ class RaftActor:
             return
         if self._bootstrap is None:
             self._bootstrap = BootstrapDriver(self._station, self._routes, recovered)
-        if recovered.state != ReplicaState.VOTER:
+        if recovered.state not in FORMED_STATES:
             return
         self._slots[Counter.LOG_START_LSN] = recovered.start_next_lsn
         self._core = core = self._make_core(recovered)
@@ -319,6 +319,7 @@ class RaftActor:
 
     def _make_core(self, recovered: LogRecovered) -> RaftCore:
         station, settings = self._station, self._station.config.raft
+        has_joined = recovered.state == ReplicaState.LEARNER
         # Not before there is a log: a reader remembers headers by number, and a bootstrap that was
         # broken off may have left one whose number is used again.
         self._rows = rows = FileLogView(
@@ -328,7 +329,9 @@ class RaftActor:
         return station.host.observer.core_type(RaftCore)(
             RaftConfig(
                 node=station.node,
-                voters=station.nodes,
+                voters=() if has_joined else station.nodes,
+                has_joined=has_joined,
+                replica_uuid=recovered.replica_uuid,
                 heartbeat_ns=settings.heartbeat_ns,
                 election_timeout_ns=settings.election_timeout_ns,
                 stream_mode=settings.stream_mode,
@@ -493,7 +496,7 @@ def _entries_forgotten(lost: Lost) -> Forgotten:
 
 
 def _identity(recovered: LogRecovered) -> Identity:
-    """This replica's identity; a cluster id counts only once the replica is a voter (L2)."""
-    is_voter = recovered.state == ReplicaState.VOTER
-    cluster_id = recovered.cluster_id if is_voter else bytes(len(recovered.cluster_id))
+    """This replica's identity; a cluster id counts only once that cluster is formed (L2)."""
+    is_formed = recovered.state in FORMED_STATES
+    cluster_id = recovered.cluster_id if is_formed else bytes(len(recovered.cluster_id))
     return Identity(cluster_id, recovered.replica_uuid, recovered.boot, recovered.state)

@@ -38,6 +38,7 @@ _FOLDER_STATES = {
     ReplicaState.EMPTY: "holds no log",
     ReplicaState.STARTING: "was prepared for a cluster that is not formed yet",
     ReplicaState.VOTER: "holds the log of a cluster",
+    ReplicaState.LEARNER: "holds the log of a cluster that it joined",
 }
 
 

@@ -23,7 +23,17 @@ from logstore.format.meta import Forgotten, ForgottenWhat, InstallMark, LogStart
 from logstore.format.peer_starts import PeerStart
 from logstore.format.trim_entry import TrimEntry, decode_trim
 from logstore.limits import STATUS_FAULTY_MAX
-from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Index, Lsn, NodeId, ReplicaState, Term
+from logstore.model import (
+    FORMED_STATES,
+    NO_INDEX,
+    NO_NODE,
+    NO_TERM,
+    Index,
+    Lsn,
+    NodeId,
+    ReplicaState,
+    Term,
+)
 from logstore.raft.bootstrap import SaveInit
 from logstore.raft.log_view import Position, WholeLogStart
 from logstore.storage import verdict as faults
@@ -228,9 +238,10 @@ class Folder:
         meta.save(msgspec.structs.replace(meta.meta, installing=None))
 
     def save_init(self, command: SaveInit) -> None:
-        """Save a step of the bootstrap. VOTER: create the first segment, then save META (S10)."""
+        """Save a step of the bootstrap, or that this replica joins. VOTER and LEARNER: create the
+        first segment, then save META (S10)."""
         meta = self._opened_meta()
-        if command.state == ReplicaState.VOTER:
+        if command.state in FORMED_STATES:
             meta.save(msgspec.structs.replace(meta.meta, nonce=command.nonce))
             self._log = create_log(
                 self._disk,
@@ -240,6 +251,7 @@ class Folder:
                 cluster_id=command.cluster_id,
                 first_lsn=command.first_lsn,
                 new_uuid=self._new_uuid,
+                state=ReplicaState(command.state),
             )
             return
         meta.save(

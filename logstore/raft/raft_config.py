@@ -22,7 +22,8 @@ class RaftConfig(msgspec.Struct, frozen=True):
     """
 
     node: NodeId
-    voters: tuple[NodeId, ...]  # the founders, which count until the log has a CONFIG (C5a)
+    # the founders, which count until the log has a CONFIG (C5a); of a replica that joined: none
+    voters: tuple[NodeId, ...]
     has_joined: bool = False  # this replica is no founder: the log says what it is (L4)
     replica_uuid: bytes = b""  # empty: whatever a configuration names under `node` is this replica
     replaces_lost: bool = True  # a join may take a lost voter's place without an operator (L5)
@@ -48,7 +49,7 @@ class RaftConfig(msgspec.Struct, frozen=True):
             )
         if len(set(self.voters)) != len(self.voters) or len(self.voters) > NODES_MAX:
             raise ConfigError(f"voters {self.voters}: at most {NODES_MAX}, each once")
-        if min(self.voters) < 1:
+        if any(voter < 1 for voter in self.voters):
             raise ConfigError(f"voters {self.voters}: node ids begin at 1")
         if self.heartbeat_ns < 1 or self.election_timeout_ns < 3 * self.heartbeat_ns:
             raise ConfigError(

@@ -26,6 +26,7 @@ from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.model import (
     FIRST_LSN,
+    FORMED_STATES,
     NO_INDEX,
     NO_NODE,
     NO_TERM,
@@ -159,7 +160,7 @@ def _recover_under(
         raise ReplicaLost(meta.forgotten.words)
     store.save(msgspec.structs.replace(meta, boot_counter=meta.boot_counter + 1))
     tick()
-    if meta.state != ReplicaState.VOTER:
+    if meta.state not in FORMED_STATES:
         # EMPTY or STARTING (L2): a cluster id may be proposed, but nothing was promised yet
         _remove_unfinished_log(disk, folder)
         start = meta.log_start
@@ -180,16 +181,16 @@ def create_log(
     cluster_id: bytes,
     first_lsn: Lsn,
     new_uuid: Callable[[], bytes],
+    state: ReplicaState = ReplicaState.VOTER,
 ) -> LogWriter:
-    """Create the first segment pair of a new log, then save META with the cluster id (state VOTER),
-    both durable. In this order, META with a cluster id proves that there was a log (S10)."""
+    """Create the first segment pair of a new log, then save META with the cluster id and `state`,
+    VOTER or LEARNER, both durable. In this order, META of such a state proves that there was a log
+    (S10)."""
     _remove_unfinished_log(disk, folder)
     start = LogStart(NO_INDEX, NO_TERM, chain_start(cluster_id), first_lsn)
-    meta = msgspec.structs.replace(
-        store.meta, state=ReplicaState.VOTER, cluster_id=cluster_id, log_start=start
-    )
-    state = _empty_log(meta, row_at_start(start), next_number=1)
-    writer = LogWriter(disk, folder, options, state, new_uuid=new_uuid)
+    meta = msgspec.structs.replace(store.meta, state=state, cluster_id=cluster_id, log_start=start)
+    empty = _empty_log(meta, row_at_start(start), next_number=1)
+    writer = LogWriter(disk, folder, options, empty, new_uuid=new_uuid)
     writer.open_first()
     store.save(meta)
     return writer

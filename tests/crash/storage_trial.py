@@ -20,7 +20,7 @@ from logstore.format.level import CONFIG_LEVEL, NEWEST_LEVEL, level_kind
 from logstore.format.meta import InstallMark, LogStart
 from logstore.format.trim_entry import TrimEntry, TrimReason, encode_trim
 from logstore.limits import SECTOR_BYTES
-from logstore.model import FIRST_LSN, EntryKind, Index, Lsn, NodeId, Term
+from logstore.model import FIRST_LSN, EntryKind, Index, Lsn, NodeId, ReplicaState, Term
 from logstore.storage.log_reader import LogReader
 from logstore.storage.log_writer import AppendedGroup, EntryToWrite, LogWriter
 from logstore.storage.recovery import Recovered, create_log, recover
@@ -131,7 +131,9 @@ class StorageTrial:
         self.disk.on_call = watch
         self.recovered = self.recover()
 
-    def create_log(self, first_lsn: Lsn = FIRST_LSN) -> None:
+    def create_log(
+        self, first_lsn: Lsn = FIRST_LSN, state: ReplicaState = ReplicaState.VOTER
+    ) -> None:
         writer = create_log(
             self.disk,
             FOLDER,
@@ -140,6 +142,7 @@ class StorageTrial:
             cluster_id=CLUSTER,
             first_lsn=first_lsn,
             new_uuid=self._new_uuid,
+            state=state,
         )
         self.recovered = msgspec.structs.replace(self.recovered, writer=writer)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from logstore.model import Index, NodeId
+from logstore.model import FORMED_STATES, Index, NodeId, ReplicaState
 from tests.crash.storage_trial import StorageTrial, entry_elsewhere
 
 ONE = 376
@@ -104,17 +104,21 @@ def test_that_the_log_has_had_a_config_is_never_forgotten(enumerator: Any) -> No
 
 
 @pytest.mark.slow
-def test_a_bootstrap_cut_anywhere_begins_anew_or_has_its_log(enumerator: Any) -> None:
+@pytest.mark.parametrize("formed", sorted(FORMED_STATES))
+def test_a_bootstrap_cut_anywhere_begins_anew_or_has_its_log(
+    enumerator: Any, formed: ReplicaState
+) -> None:
     """SAFETY L1, L2: META speaks of a cluster only once the log is durable."""
     disk = enumerator.new_disk()
     trial = StorageTrial(disk, on_call=enumerator.collect)
-    trial.create_log()
+    trial.create_log(state=formed)
     enumerator.collect(trial)
     for life, (state, _) in enumerate(enumerator.states, start=2):
         again = StorageTrial(state.copy(), life=life)
         if again.recovered.writer is None:
-            again.create_log()
+            assert again.recovered.state == ReplicaState.EMPTY
+            again.create_log(state=formed)
         again.commit(1, [8])
         again.restart()
         assert again.writer.last.header.index == Index(1)
-        assert again.recovered.node == NodeId(1)
+        assert (again.recovered.node, again.recovered.state) == (NodeId(1), formed)

@@ -34,6 +34,8 @@ from tests.paper.virtual_node import Files, recovered
         ({"voters": (1, 1)}, "each once"),
         ({"voters": tuple(range(1, 11))}, "at most 9"),
         ({"node": 0, "voters": (0, 1)}, "begin at 1"),
+        ({"voters": ()}, "none of the voters"),
+        ({"has_joined": True}, "it cannot have joined them"),
         ({"heartbeat_ns": 0}, "three heartbeats"),
         ({"heartbeat_ns": 10, "election_timeout_ns": 29}, "three heartbeats"),
     ],
@@ -43,6 +45,11 @@ def test_settings_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         RaftConfig(**({"node": NodeId(1), "voters": (NodeId(1),)} | changes))
+
+
+def test_no_founder_counts_for_a_replica_that_joined() -> None:
+    config = RaftConfig(node=NodeId(4), voters=(), has_joined=True)
+    assert (config.voters, config.peers) == ((), ())
 
 
 def test_faulty_ranges_are_merged_capped_and_cut() -> None:

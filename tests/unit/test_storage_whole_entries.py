@@ -405,6 +405,15 @@ def test_folders_that_hold_no_log_are_refused(folder: Path, tmp_path: Path) -> N
         read_folder_log(RealDisk(), str(folder))
 
 
+def test_a_replica_that_joined_has_a_log_as_any_other(folder: Path) -> None:
+    expected = Found(folder)
+    change_meta(folder, state=ReplicaState.LEARNER)
+    found = Found(folder)
+    assert found.batches == expected.batches
+    assert found.batches
+    assert found.walk.not_taken is None
+
+
 def test_a_folder_without_meta_and_headers_is_refused(folder: Path) -> None:
     for path in [*folder.glob("*.raft"), *folder.glob("*.data"), *folder.glob("meta.*")]:
         if any(path.read_bytes()[:512]):

@@ -8,6 +8,7 @@ from threading import Event
 import pytest
 
 from actors.messages import (
+    CreateLog,
     FaultyRange,
     ForgottenSaved,
     InitSaved,
@@ -23,12 +24,14 @@ from logstore.format.meta import Forgotten, ForgottenWhat
 from logstore.format.peer_starts import PeerStart
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole
 from logstore.limits import SECTOR_BYTES
-from logstore.model import ReplicaState
+from logstore.model import FIRST_LSN, ReplicaState
+from logstore.raft.bootstrap import SaveInit
 from logstore.raft.effects import SaveLevel, SaveMeta
 from logstore.raft.events import DiskFullChanged, MetaPersisted, Persisted
 from logstore.storage.log_reader import LogReader
 from logstore.storage.meta_store import newest_meta
 from logstore.storage.segment import segment_name
+from tests.crash.storage_trial import CLUSTER
 from tests.unit.writer_stage import HeldCalls, WriterStage
 
 
@@ -61,6 +64,20 @@ def test_a_bootstrap_is_answered_step_by_step_and_ends_with_an_empty_log(born):
     assert (recovered.state, recovered.damage) == (ReplicaState.EMPTY, "")
     assert (starting, voter) == (InitSaved(1), InitSaved(2))
     assert (newborn.state, newborn.last_row, newborn.persisted) == (ReplicaState.VOTER, None, 0)
+
+
+def test_a_replica_that_joins_has_an_empty_log_now_and_after_a_start(tmp_path):
+    stage = WriterStage(tmp_path)
+    stage.start()
+    stage.tell(SaveInit(1, ReplicaState.LEARNER, 5, CLUSTER, FIRST_LSN), CreateLog(CLUSTER))
+    stage.settle()
+    saved, newborn = stage.heard()
+    assert saved == InitSaved(1)
+    assert (newborn.state, newborn.last_row) == (ReplicaState.LEARNER, None)
+    stage.close()
+    stage.disk.kill_process()
+    meta = newest_meta(stage.disk, stage.writer._folder._station.folder)
+    assert (meta.state, meta.cluster_id) == (ReplicaState.LEARNER, CLUSTER)
 
 
 def test_a_replica_that_must_not_go_on_says_why_and_opens_nothing(tmp_path):
