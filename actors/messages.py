@@ -259,7 +259,8 @@ ToRaft = (
     events.Proposed | events.AppendReceived | events.ControlReceived | events.StreamAnswer
     | events.Persisted | events.MetaPersisted | events.TransferRequested
     | events.ReadIndexRequested | events.DiskFullChanged | events.LevelRequested
-    | events.LogStartMoved | events.InstallReceived | events.ConnectionLost | RotReported
+    | events.LogStartMoved | events.InstallReceived | events.ConnectionLost
+    | events.ChangeRequested | RotReported
     | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
     | StatusRequested | ReadersWaiting | RecoveryDelayed | PlacementReported | StartReceived
     | StartSaved | ForgottenSaved | PeerTaken | ReplicatorStarted

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from logstore.client.client import LogClient, connect
     from logstore.client.consumer import Consumer
     from logstore.client.core.cursor_admin import Cursor
+    from logstore.client.core.member_admin import MemberInfo, Members
     from logstore.client.core.operating import Watermarks
     from logstore.client.core.producer_statistics import ProducerStatistics
     from logstore.client.core.session_admin import SessionInfo
@@ -54,6 +55,8 @@ _HOME = {
     "Watermarks": "logstore.client.core.operating",
     "SessionInfo": "logstore.client.core.session_admin",
     "FormatLevels": "logstore.client.core.upgrade",
+    "Members": "logstore.client.core.member_admin",
+    "MemberInfo": "logstore.client.core.member_admin",
     "Verification": "logstore.client.core.verification",
     "Endpoint": "logstore.client.endpoint",
     "LogStoreError": "logstore.errors",
@@ -82,6 +85,8 @@ __all__ = [
     "Watermarks",
     "SessionInfo",
     "FormatLevels",
+    "Members",
+    "MemberInfo",
     "Verification",
     "Endpoint",
     "LogStoreError",

@@ -224,6 +224,8 @@ class IngressActor:
                     self._reads.on_read_index(message)
             case effects.MembersChanged():
                 self._replica.members = message
+            case effects.ChangeAnswered():
+                self._control.on_change(message)
             case effects.LevelAnswered():
                 self._control.on_level(message)
             case effects.TransferAnswered():

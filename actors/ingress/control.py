@@ -17,6 +17,7 @@ from actors.ingress.cursor_requests import decide_cursor, list_cursors
 from actors.ingress.documents import metadata_document, status_document, trace_document
 from actors.ingress.groups import HeldAnswer, Route
 from actors.ingress.linearizable_reads import LinearizableReads, ReadKind
+from actors.ingress.member_requests import MemberRequests
 from actors.ingress.pending_requests import Caller, Requests
 from actors.ingress.pending_trims import PendingTrims
 from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
@@ -53,10 +54,11 @@ from logstore.format.client_messages import (
 from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request
 from logstore.format.cursor_entries import NO_LSN
 from logstore.format.first_lsn import unpack_first_lsn
+from logstore.format.member_messages import MemberChangeRequest
 from logstore.format.message import Envelope
 from logstore.limits import HELD_ANSWERS_MAX, POSITION_MAX
 from logstore.model import NO_NODE, AckLevel, EntryKind, Lsn, NodeId
-from logstore.raft.effects import LevelAnswered, TransferAnswered
+from logstore.raft.effects import ChangeAnswered, LevelAnswered, TransferAnswered
 from logstore.raft.events import LevelRequested, TransferRequested
 from logstore.session.session import Refused, Session
 from logstore.session.table import OpenRequest, SessionTable
@@ -101,6 +103,7 @@ class ControlPort:
         self._conversations = conversations
         self._changes = Changes(admission, requests, reads, bounds.full_disks)
         self._trims = PendingTrims(admission, bounds, requests, reads)
+        self._members = MemberRequests(requests, reads, replica, to_raft)
         self._change_kinds: dict[type, ChangeKind] = {
             SetCursorRequest: ChangeKind(self._decide_cursor, sees=EntryKind.CURSOR),
             EndSessionRequest: ChangeKind(decide_end, sees=None),
@@ -206,6 +209,8 @@ class ControlPort:
                 self._raise_level(caller, message, now_ns)
             case TrimRequest():
                 self._trims.ask(caller, message, now_ns)
+            case MemberChangeRequest():
+                self._members.ask(caller, message, now_ns)
             case InitializeRequest():
                 self._initialize(caller, message, now_ns)
 
@@ -304,11 +309,17 @@ class ControlPort:
     def _transfer(self, caller: Caller, request: TransferRequest, now_ns: int) -> None:
         if not self._replica.is_leading:
             self._requests.refuse_as_not_leading(caller)
-        elif request.target and request.target not in self._nodes:
-            text = f"no node {request.target} in this cluster; there are {self._nodes}"
+        elif request.target and request.target not in (nodes := self._replica_numbers):
+            text = f"no node {request.target} in this cluster; there are {nodes}"
             self._requests.refuse(caller, ErrorCode.INVALID_REQUEST, text)
         elif request_id := self._requests.add(caller, now_ns):
             self._to_raft.send(TransferRequested(request_id, NodeId(request.target)))
+
+    @property
+    def _replica_numbers(self) -> tuple[NodeId, ...]:
+        """Of the members that there are; without a configuration those of the file."""
+        members = self._replica.present_members
+        return self._nodes if members is None else tuple(each.number for each, _ in members)
 
     def _trace(self, now_ns: int) -> TraceReply:
         """A new one every _TRACE_EVERY_NS at most: asking in a loop keeps nobody from appending."""
@@ -350,6 +361,9 @@ class ControlPort:
 
     def on_level(self, answered: LevelAnswered) -> None:
         self._answer(answered.request_id, answered.code, answered.reason, value=answered.level)
+
+    def on_change(self, answered: ChangeAnswered) -> None:
+        self._answer(answered.request_id, answered.code, answered.reason)
 
     def on_init(self, answered: InitAnswered) -> None:
         self._answer(answered.request_id, answered.code, answered.reason)

@@ -16,7 +16,9 @@ from actors.loop_usage import USAGE
 from actors.topology import PROCESS_GAUGES, Counter
 from logstore.config import Config
 from logstore.config_layout import Layout, actors_in
+from logstore.format.configuration_body import Member, MemberRole
 from logstore.model import NodeId
+from logstore.settings import HIGHEST_PORT, NO_PORT, PortOffset
 
 _MIB = 1 << 20
 
@@ -30,15 +32,8 @@ def metadata_document(replica: ReplicaInfo, config: Config) -> bytes:
             "node": replica.node,
             "leader": replica.leader,
             "term": replica.term,
-            "nodes": [
-                {
-                    "node": each.node,
-                    "host": each.host,
-                    "port": each.port,
-                    "produce_port": config.produce_port(each.node),
-                }
-                for each in config.nodes
-            ],
+            "configuration": replica.members.configuration.id if replica.members else 0,
+            "nodes": _nodes_of(replica, config),
             "limits": {
                 "batch_max_bytes": config.limits.batch_max_bytes,
                 "group_max_bytes": config.limits.group_max_bytes,
@@ -47,6 +42,43 @@ def metadata_document(replica: ReplicaInfo, config: Config) -> bytes:
             },
         }
     )
+
+
+def _nodes_of(replica: ReplicaInfo, config: Config) -> list[dict[str, Any]]:
+    """The members that there are, or, without a configuration in the log, the file's nodes. All
+    that counts in a majority is a voter."""
+    members = replica.present_members
+    if members is None:
+        return [
+            {
+                "node": each.node,
+                "host": each.host,
+                "port": each.port,
+                "produce_port": config.produce_port(each.node),
+                "role": "voter",
+            }
+            for each in config.nodes
+        ]
+    return [
+        {
+            "node": member.number,
+            "host": member.host,
+            "port": member.port,
+            "produce_port": _produce_port(member, config),
+            "role": "learner" if role is MemberRole.LEARNER else "voter",
+        }
+        for member, role in members
+    ]
+
+
+def _produce_port(member: Member, config: Config) -> int:
+    """What the file says of its own nodes, where they are at the address that it names; of all
+    other members the port that follows their eight."""
+    for node in config.nodes:
+        if (node.node, node.host, node.port) == (member.number, member.host, member.port):
+            return config.produce_port(node.node)
+    port = member.port + PortOffset.PRODUCE
+    return port if config.process.produce and port <= HIGHEST_PORT else NO_PORT
 
 
 def status_document(

@@ -54,6 +54,7 @@ from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
     Accepted,
     Admit,
+    ChangeAnswered,
     Effect,
     LevelAnswered,
     Log,
@@ -64,6 +65,7 @@ from logstore.raft.effects import (
 )
 from logstore.raft.events import (
     AppendReceived,
+    ChangeRequested,
     DiskFullChanged,
     EntryRotted,
     Event,
@@ -248,6 +250,9 @@ class RaftActor:
             case LevelRequested():
                 reason = "this replica is not ready"
                 self._send(LevelAnswered(message.request_id, ErrorCode.NOT_READY, 0, reason))
+            case ChangeRequested():
+                reason = "this replica is not ready"
+                self._send(ChangeAnswered(message.request_id, ErrorCode.NOT_READY, reason))
 
     def _tick(self, core: RaftCore) -> None:
         self._step(core, Tick(self._now_ns, self._station.host.clock.wall_ns()))

@@ -9,6 +9,7 @@ import msgspec
 from actors.messages import NO_LSN, LogRecovered, StatusReported, StatusRequested
 from actors.station import Station
 from actors.topology import Counter
+from logstore.format.configuration_body import NO_UUID, Member, MemberRole, roles
 from logstore.limits import FAULTY_LSNS_KEPT, STATUS_FAULTY_MAX
 from logstore.model import Index, Lsn, ReplicaState
 from logstore.raft.core import RaftCore
@@ -96,6 +97,7 @@ def status_document(
             "persisted_index": core.persisted,
             "is_admitting": core.is_admitting,
             "match": {str(peer): match for peer, match in core.match.items()},
+            "faulty_peers": sorted(core.peers_faulty),
             "silent_ms": {
                 str(peer): silent_ns // NS_PER_MS for peer, silent_ns in core.silences_ns.items()
             },
@@ -104,6 +106,7 @@ def status_document(
             },
             "other_limits": core.other_limits,
             "level": core.level,
+            "members": _members(core),
             "newest_levels": {str(node): level for node, level in core.newest_levels.items()},
             "refused_level": core.refused_level,
             "last_bytes": core.last_bytes,
@@ -113,3 +116,32 @@ def status_document(
             "faulty_count": len(core.faulty),
         }
     return StatusReported(request.request_id, msgspec.json.encode(document))
+
+
+def _members(core: RaftCore) -> dict[str, Any]:
+    """The configuration in force. `id` 0: of the file, of whose nodes only the numbers are known
+    here. The roles are those of a configuration's body; a place for a replica that is yet to join
+    is `reserved`."""
+    index, is_committed, configuration = core.configuration
+    return {
+        "id": configuration.id,
+        "index": index,
+        "is_committed": is_committed,
+        "is_joint": bool(configuration.incoming),
+        "members": [
+            {
+                "number": member.number,
+                "role": _role_word(member, role),
+                "host": member.host,
+                "port": member.port,
+                "uuid": "" if member.uuid == NO_UUID else member.uuid.hex(),
+                "labels": member.labels,
+            }
+            for member, role in roles(configuration)
+        ],
+    }
+
+
+def _role_word(member: Member, role: MemberRole) -> str:
+    is_reserved = role is MemberRole.LEARNER and member.uuid == NO_UUID
+    return "reserved" if is_reserved else role.name.lower()

@@ -5,14 +5,15 @@ Owns no state: each method runs the core's steps.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TypeVar
 
 from logstore.aio.driver import Driver
-from logstore.client.core import operating, upgrade
+from logstore.client.core import member_admin, operating, upgrade
 from logstore.client.core.commits import SessionCommits, look_up
 from logstore.client.core.cursor_admin import Cursor, Cursors, check_position, deletion_of
 from logstore.client.core.importing import Window, import_batches
+from logstore.client.core.member_admin import Members
 from logstore.client.core.operating import Cluster, Watermarks
 from logstore.client.core.routing import Routing
 from logstore.client.core.session_admin import SessionAdmin, SessionInfo
@@ -22,6 +23,7 @@ from logstore.client.core.steps import Host, Steps
 from logstore.client.core.trimming import TrimPlan, plan_trim
 from logstore.client.core.upgrade import FormatLevels
 from logstore.client.core.verification import Verification, verify_replicas
+from logstore.client.endpoint import Endpoint
 from logstore.client.replica_trace import ReplicaTrace
 from logstore.limits import POSITION_MAX
 from logstore.model import FIRST_LSN
@@ -139,6 +141,62 @@ class Admin:
     async def raise_level(self, level: int) -> int:
         """Raise the log's format level by one, to `level`; the log's level then."""
         return await self._run(upgrade.raise_level(self._cluster(), level))
+
+    async def members(self) -> Members:
+        """Who the members of the cluster are, and how each is doing, as the leader says."""
+        return await self._run(member_admin.members(self._cluster()))
+
+    async def add_member(
+        self,
+        number: int,
+        host: str,
+        port: int,
+        *,
+        labels: Iterable[str] = (),
+        timeout: float | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """Reserve a place for one more replica, which joins as a learner once it is started
+        there."""
+        cluster = self._cluster(timeout)
+        await self._run(member_admin.add_member(cluster, number, host, port, labels, on_wait))
+
+    async def promote_member(
+        self,
+        number: int,
+        *,
+        force: bool = False,
+        timeout: float | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """Make a learner a voter, once it has caught up."""
+        cluster = self._cluster(timeout)
+        await self._run(member_admin.promote_member(cluster, number, force, on_wait))
+
+    async def remove_member(
+        self,
+        number: int,
+        *,
+        force: bool = False,
+        timeout: float | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """Remove a voter, a learner or a reserved place."""
+        cluster = self._cluster(timeout)
+        await self._run(member_admin.remove_member(cluster, number, force, on_wait))
+
+    async def replace_member(
+        self,
+        number: int,
+        by: int | str | Endpoint | None = None,
+        *,
+        force: bool = False,
+        timeout: float | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """Let another replica take the place of a voter."""
+        cluster = self._cluster(timeout)
+        await self._run(member_admin.replace_member(cluster, number, by, force, on_wait))
 
     async def plan_trim(self, to: int | AtTime) -> TrimPlan:
         """What a trim to this LSN, or to the first one that is not older than a time, would give

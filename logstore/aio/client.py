@@ -87,9 +87,9 @@ class LogClient:
         return self._routing.cluster_id
 
     async def nodes(self) -> dict[int, Endpoint]:
-        """The configured nodes by id. Errors as `logstore.LogClient.nodes`."""
+        """The members by node id, as a replica says now. Errors as `logstore.LogClient.nodes`."""
         self._driver.check()
-        return await self._driver.run(self._routing.nodes(timeout_s=self._timeout_s))
+        return await self._driver.run(self._routing.current_nodes(timeout_s=self._timeout_s))
 
     async def batch_max_bytes(self) -> int:
         """The largest batch that a replica takes, its header included, as it is configured now.

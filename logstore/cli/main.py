@@ -34,6 +34,11 @@ COMMANDS: CommandTable = {
     ),
     "transfer": ("logstore.cli.operate", "transfer", "Hand leadership to another replica."),
     "upgrade": ("logstore.cli.upgrade", "upgrade", "Raise the log's format level."),
+    "member": (
+        "logstore.cli.member",
+        "member",
+        "The replicas: list, add, promote, remove, replace.",
+    ),
     "trim": ("logstore.cli.trim", "trim", "Give up the beginning of the log."),
     "cursor": ("logstore.cli.cursor", "cursor", "Named cursors: set, list, delete."),
     "session": ("logstore.cli.session", "session", "Producer sessions: list, end."),

@@ -5,13 +5,14 @@ Owns no state: each method runs the core's steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from logstore.client.core import operating, upgrade
+from logstore.client.core import member_admin, operating, upgrade
 from logstore.client.core.commits import SessionCommits, look_up
 from logstore.client.core.cursor_admin import Cursor, Cursors, check_position, deletion_of
 from logstore.client.core.importing import Window, import_batches
+from logstore.client.core.member_admin import Members
 from logstore.client.core.operating import Cluster, Watermarks
 from logstore.client.core.routing import Routing
 from logstore.client.core.session_admin import SessionAdmin, SessionInfo
@@ -21,6 +22,7 @@ from logstore.client.core.steps import Host
 from logstore.client.core.trimming import TrimPlan, plan_trim
 from logstore.client.core.upgrade import FormatLevels
 from logstore.client.core.verification import Verification, verify_replicas
+from logstore.client.endpoint import Endpoint
 from logstore.client.replica_trace import ReplicaTrace
 from logstore.client.threads import run
 from logstore.limits import POSITION_MAX
@@ -236,6 +238,107 @@ class Admin:
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
         return run(upgrade.raise_level(self._cluster(), level))
+
+    def members(self) -> Members:
+        """Who the members of the cluster are, and how each is doing, as the leader says.
+
+        Raises:
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+          FormatError: the leader's answer cannot be read.
+        """
+        return run(member_admin.members(self._cluster()))
+
+    def add_member(
+        self,
+        number: int,
+        host: str,
+        port: int,
+        *,
+        labels: Iterable[str] = (),
+        timeout: float | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """Reserve a place for one more replica, which joins as a learner once it is started there;
+        returns once that is committed. Asking again for what is there already is safe.
+
+        Args:
+          number: its node id, 1 to 65535, which no other member has.
+          host: where it will be.
+          port: the first of its ports.
+          labels: "key=value", at most 8, each key once.
+          timeout: seconds, instead of the client's.
+          on_wait: called with the reason each time the leader says that it must wait; then it is
+            asked again, until the time is over.
+
+        Raises:
+          LevelRefused: the log is below format level 4: run `logstore upgrade`.
+          InvalidRequest: number or address are taken, or there are too many.
+          NotReady: it cannot be now; the message says why.
+          OutcomeUnknown: the change may be done or not; ask again.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time; ask again.
+        """
+        cluster = self._cluster(timeout)
+        run(member_admin.add_member(cluster, number, host, port, labels, on_wait))
+
+    def promote_member(
+        self,
+        number: int,
+        *,
+        force: bool = False,
+        timeout: float | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """Make a learner a voter, once it has caught up; returns once that is committed.
+
+        Args:
+          number: its node id. It may be a voter already.
+          force: also where no majority of the new voters answers, or one of them is damaged. It may
+            leave the cluster without a leader, or without the only whole copy of an entry.
+          timeout, on_wait: as `add_member`.
+
+        Raises:
+          NotReady: it has not caught up, or another change is under way; the message says more.
+          Others as `add_member`.
+        """
+        run(member_admin.promote_member(self._cluster(timeout), number, force, on_wait))
+
+    def remove_member(
+        self,
+        number: int,
+        *,
+        force: bool = False,
+        timeout: float | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """Remove a voter, a learner or a reserved place; returns once that is committed. One that
+        is no member is removed already. Args and errors as `promote_member`."""
+        run(member_admin.remove_member(self._cluster(timeout), number, force, on_wait))
+
+    def replace_member(
+        self,
+        number: int,
+        by: int | str | Endpoint | None = None,
+        *,
+        force: bool = False,
+        timeout: float | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """Let another replica take the place of a voter.
+
+        Returns once the change that begins it is committed: a learner is a voter in its place, or a
+        place is reserved for a replica that is to be started; `members` shows when that has joined
+        and votes.
+
+        Args:
+          number: node id of the voter that is to leave.
+          by: a learner's node id; or where a new replica will be, "HOST:PORT", which gets the next
+            free number, and takes the place once it has caught up; None: the same node at the same
+            address, with an empty folder: its disk is lost, and it leaves first.
+          force, timeout, on_wait: as `promote_member`.
+
+        Raises: as `promote_member`.
+        """
+        run(member_admin.replace_member(self._cluster(timeout), number, by, force, on_wait))
 
     def plan_trim(self, to: int | AtTime) -> TrimPlan:
         """What a trim to this LSN, or to the first one that is not older than a time, would give

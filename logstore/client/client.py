@@ -80,12 +80,12 @@ class LogClient:
         return self._routing.cluster_id
 
     def nodes(self) -> dict[int, Endpoint]:
-        """The configured nodes by id.
+        """The members by node id, as a replica says now.
 
         Raises:
           Unreachable: no replica answered in time.
         """
-        return run(self._routing.nodes(timeout_s=self._timeout_s))
+        return run(self._routing.current_nodes(timeout_s=self._timeout_s))
 
     def batch_max_bytes(self) -> int:
         """The largest batch that a replica takes, its header included, as it is configured now.

@@ -35,6 +35,7 @@ from logstore.format.client_messages import (
     VerifyRequest,
     WatermarksRequest,
 )
+from logstore.format.member_messages import MemberChangeRequest
 from logstore.format.message import (
     PEER_TYPES_END,
     Envelope,
@@ -64,6 +65,7 @@ class RequestPort(Enum):
             RaiseLevelRequest,
             TrimRequest,
             TraceRequest,
+            MemberChangeRequest,
         }
     )
     FETCH = frozenset(

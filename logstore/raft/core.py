@@ -14,6 +14,7 @@ from random import Random
 from typing import assert_never
 
 from logstore.errors import InvariantViolated
+from logstore.format.configuration_body import Configuration
 from logstore.format.entry import Row
 from logstore.format.peer_messages import (
     Heartbeat,
@@ -119,6 +120,12 @@ class RaftCore:
         return effects
 
     # --- state for status, metrics and tests; reading it changes nothing ---
+
+    @property
+    def configuration(self) -> tuple[Index, bool, Configuration]:
+        """What is in force, the index of its entry, and whether that is known to be committed."""
+        kept = self._state.configurations
+        return kept.newest_index, kept.newest_index <= self._state.commit, kept.in_force
 
     @property
     def role(self) -> Role:

@@ -26,7 +26,7 @@ from logstore.client.core import (
     serving,
 )
 from logstore.errors import ErrorCode
-from logstore.format import client_messages, message, peer_messages
+from logstore.format import client_messages, member_messages, message, peer_messages
 from logstore.settings import PortOffset
 from transport import socket_options
 
@@ -46,7 +46,8 @@ def row_of(number: int, cls: type[Any]) -> str:
 
 @pytest.mark.parametrize(("number", "cls"), message.message_types().items())
 def test_every_message_has_its_row(number: int, cls: type[Any]) -> None:
-    assert cls.__module__ in (client_messages.__name__, peer_messages.__name__)
+    homes = client_messages, member_messages, peer_messages
+    assert cls.__module__ in [each.__name__ for each in homes]
     assert row_of(number, cls) in TEXT
 
 

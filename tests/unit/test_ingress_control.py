@@ -50,7 +50,7 @@ def test_metadata_says_who_leads_and_where_the_nodes_are(stage):
     assert document["cluster_id"] == CLUSTER.hex()
     assert (document["node"], document["leader"], document["term"]) == (1, 1, 1)
     assert document["nodes"][1] == {
-        "node": 2, "host": "127.0.0.1", "port": 7100, "produce_port": 7108,
+        "node": 2, "host": "127.0.0.1", "port": 7100, "produce_port": 7108, "role": "voter",
     }  # fmt: skip
     assert document["limits"]["batch_max_bytes"] == 64 * 1024
 

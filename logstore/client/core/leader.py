@@ -5,6 +5,7 @@ Owns what is known about one request. Must not know what the request means.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -23,15 +24,23 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 
 class LeaderRequest:
     """`is_in_doubt`: an attempt without an answer may have taken effect, or may yet.
-    `level_patience_s`: for how long to ask again while the log's format level is too low."""
+    `level_patience_s`: for how long to ask again while the log's format level is too low.
+    `on_wait`: called with each refusal after which it asks again."""
 
     def __init__(
-        self, host: Host, routing: Routing, *, timeout_s: float, level_patience_s: float = 0.0
+        self,
+        host: Host,
+        routing: Routing,
+        *,
+        timeout_s: float,
+        level_patience_s: float = 0.0,
+        on_wait: Callable[[LogStoreError], None] | None = None,
     ) -> None:
         self._host = host
         self._routing = routing
         self._timeout_s = timeout_s
         self._level_patience_s = level_patience_s
+        self._on_wait = on_wait
         self.is_in_doubt = False
 
     def ask(self, request: msgspec.Struct, reply_type: type[_T]) -> Steps[_T]:
@@ -63,6 +72,8 @@ class LeaderRequest:
                 if now_ns >= until_ns:
                     # A leader's refusal says more than that the last attempt ran out of time.
                     raise refusal or error from None
+                if self._on_wait is not None:
+                    self._on_wait(error)
             yield pauses.wait(deadline_ns=until_ns)
 
     def _ask_once(

@@ -75,7 +75,7 @@ class Cluster(NamedTuple):
 def status(cluster: Cluster) -> Steps[dict[str, Any]]:
     """As `Admin.status`."""
     host, routing, timeout_s = cluster
-    nodes = yield from routing.nodes(timeout_s=timeout_s)
+    nodes = yield from routing.current_nodes(timeout_s=timeout_s)
     documents: dict[int, dict[str, Any] | None] = dict.fromkeys(nodes)
     node_at = {endpoint: node for node, endpoint in nodes.items()}
     deadline_ns = host.deadline_ns(timeout_s)
@@ -99,7 +99,7 @@ def status(cluster: Cluster) -> Steps[dict[str, Any]]:
 def traces(cluster: Cluster) -> Steps[dict[int, ReplicaTrace | str]]:
     """As `Admin.traces`."""
     host, routing, timeout_s = cluster
-    nodes = yield from routing.nodes(timeout_s=timeout_s)
+    nodes = yield from routing.current_nodes(timeout_s=timeout_s)
     found: dict[int, ReplicaTrace | str] = dict.fromkeys(nodes, "it does not answer")
     node_at = {endpoint: node for node, endpoint in nodes.items()}
 
@@ -188,7 +188,7 @@ def leader(cluster: Cluster) -> Steps[tuple[int, Endpoint]]:
 def transfer(cluster: Cluster, target: int) -> Steps[int]:
     """As `Admin.transfer`."""
     host, routing, timeout_s = cluster
-    if target and target not in (yield from routing.nodes(timeout_s=timeout_s)):
+    if target and target not in (yield from routing.current_nodes(timeout_s=timeout_s)):
         raise InvalidRequest(f"no node {target} to transfer to")
     deadline_ns = host.deadline_ns(timeout_s)
     node, endpoint = yield from routing.find_leader(deadline_ns=deadline_ns)

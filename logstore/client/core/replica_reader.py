@@ -63,7 +63,7 @@ class ReplicaReader:
           Unreachable: no replica answers with the nodes.
           InvalidRequest: the pinned replica is not part of the cluster.
         """
-        if not self.node:
+        if not self.node or (self._pinned is None and self._routing.has_left(self.node)):
             self.node = yield from self._next_node()
         return (yield from self._routing.node(self.node, timeout_s=self._timeout_s))
 
@@ -160,7 +160,11 @@ class ReplicaReader:
             yield pauses.wait(deadline_ns=deadline_ns)
 
     def _next_node(self) -> Steps[int]:
+        """Each node in turn; once all were tried, those that the cluster has then."""
+        self._order = [each for each in self._order if not self._routing.has_left(each)]
         if not self._order:
+            if self.node:
+                yield from self._routing.refresh(timeout_s=self._timeout_s)
             self._order = yield from self._routing.replicas(
                 timeout_s=self._timeout_s, avoid=self.node
             )

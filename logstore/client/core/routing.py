@@ -1,7 +1,9 @@
 """Who the nodes are and which of them leads: learned from any one endpoint, kept for the whole
 client.
 
-Owns the map of the cluster, which everything made from one client shares. A leader is a node that
+Owns the map of the cluster, which everything made from one client shares. The members may change:
+the map is that of the newest configuration that a replica has told, or of what the leader told,
+and endpoints that the client was given stay in use, as a last resort. A leader is a node that
 says of itself that it leads, in no older term than was seen before: what other nodes say may be
 stale. Endpoints of two clusters are refused before either gets another request: `listed` asks each
 for its cluster, and `check_endpoints` comes before every request.
@@ -9,6 +11,7 @@ for its cluster, and `check_endpoints` comes before every request.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from logstore.client.core.backoff import Backoff
@@ -19,6 +22,9 @@ from logstore.client.endpoint import Endpoint
 from logstore.client.metadata import Metadata, parse_metadata
 from logstore.errors import InvalidRequest, NoQuorum, Unreachable, WrongCluster
 from logstore.format.client_messages import MetadataReply, MetadataRequest
+
+# How long a client whose nodes are all silent looks for others, before it tries these again.
+REFRESH_S = 1.0
 
 
 class NoReplicaAnswers(Unreachable):
@@ -43,6 +49,7 @@ class Routing:
         self._seeds = tuple(seeds)
         self._lock = host.new_lock()
         self._nodes: dict[int, Endpoint] = {}
+        self._configuration = 0  # of which they are the members; 0: of a configuration file
         self._cluster_id = NO_CLUSTER
         self._learned_from: Endpoint | None = None
         self._term = 0
@@ -56,6 +63,11 @@ class Routing:
     def cluster_id(self) -> bytes:
         """16 bytes; zeros until a replica has answered."""
         return self._cluster_id
+
+    @property
+    def leader(self) -> int:
+        """The node that led when the leader was looked for last; 0: none was found yet."""
+        return self._leader
 
     def check_endpoints(self, *, deadline_ns: int) -> Steps[None]:
         """Learn the cluster of listed endpoints where it is not known; call it before anything is
@@ -88,11 +100,12 @@ class Routing:
         self._listed.close()
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Every known address: the nodes' own first, then the seeds."""
+        """Every known address: the members' own first, then the seeds, of which some may be of
+        machines that have left."""
         return tuple(dict.fromkeys((*self._nodes.values(), *self._seeds)))
 
     def nodes(self, *, timeout_s: float) -> Steps[dict[int, Endpoint]]:
-        """The configured nodes by id; only the first call sends requests.
+        """The members by node id, as far as they are known; only the first call sends requests.
 
         Raises:
           Unreachable: no replica answered in time.
@@ -106,14 +119,36 @@ class Routing:
                         raise self._no_answer()
         return dict(self._nodes)
 
+    def current_nodes(self, *, timeout_s: float) -> Steps[dict[int, Endpoint]]:
+        """The members by node id, as a replica says now.
+
+        Raises:
+          Unreachable: no replica answered in time.
+        """
+        yield from self.limits(timeout_s=timeout_s)
+        return dict(self._nodes)
+
+    def refresh(self, *, timeout_s: float) -> Steps[None]:
+        """Look for newer members, after those that are known did not answer. Where no replica
+        answers, nothing changes."""
+        with contextlib.suppress(Unreachable):
+            yield from self.limits(timeout_s=min(timeout_s, REFRESH_S))
+
+    def has_left(self, node: int) -> bool:
+        """Whether nodes are known, and it is none of them."""
+        return bool(self._nodes) and node not in self._nodes
+
     def node(self, node: int, *, timeout_s: float) -> Steps[Endpoint]:
-        """The address of one node.
+        """The address of one node. Asks again before it says that there is none: it may be new.
 
         Raises:
           InvalidRequest: the cluster has no such node.
           Unreachable: no replica answered in time.
         """
         nodes = yield from self.nodes(timeout_s=timeout_s)
+        if node not in nodes:
+            yield from self.refresh(timeout_s=timeout_s)
+            nodes = dict(self._nodes)
         if node not in nodes:
             raise InvalidRequest(f"no node {node}; the cluster has {sorted(nodes)}")
         return nodes[node]
@@ -189,8 +224,8 @@ class Routing:
             if metadata.cluster_id != NO_CLUSTER:
                 self._cluster_id = metadata.cluster_id
             self._learned_from = self._learned_from or endpoint
-            if metadata.nodes:
-                self._nodes = metadata.nodes
+            if metadata.nodes and self._is_newest(metadata):
+                self._nodes, self._configuration = metadata.nodes, metadata.configuration
             self._term = max(self._term, metadata.term)
         finally:
             self._lock.release()
@@ -208,11 +243,20 @@ class Routing:
                 self._refusal = str(error)
                 raise
 
+    def _is_newest(self, metadata: Metadata) -> bool:
+        """Whether its nodes are those to use. A replica that is behind, or has left, names members
+        of an older configuration; one that is part of no cluster those of its file. A leader's log
+        decides, also against a configuration that was told before and did not last."""
+        is_leaders = metadata.leader == metadata.node and metadata.term >= self._term
+        return is_leaders or metadata.configuration >= self._configuration
+
     def _is_of_another_cluster(self, metadata: Metadata) -> bool:
         """By the cluster ids; where one is not formed yet, by the configured nodes, of which the
-        replicas of one cluster share some."""
+        replicas of one cluster share some, unless its members have changed since."""
         if NO_CLUSTER not in (self._cluster_id, metadata.cluster_id):
             return metadata.cluster_id != self._cluster_id
+        if self._configuration or metadata.configuration:
+            return False
         mine, theirs = set(self._nodes.values()), set(metadata.nodes.values())
         return bool(mine and theirs) and mine.isdisjoint(theirs)
 

@@ -143,7 +143,7 @@ def verify_replicas(
     walks: list[_Walk] = []
     readers: list[ReplicaReader] = []
     try:
-        for node in sorted((yield from routing.nodes(timeout_s=timeout_s))):
+        for node in sorted((yield from routing.current_nodes(timeout_s=timeout_s))):
             reader = ReplicaReader(host, routing, replica=node, timeout_s=timeout_s)
             readers.append(reader)
             walk = _Walk(reader, node, max_bytes=max_bytes, timeout_s=timeout_s)

@@ -28,6 +28,7 @@ from logstore.format.client_messages import (
     TraceRequest,
     TransferRequest,
 )
+from logstore.format.member_messages import MemberChangeRequest
 
 
 def _on_document(exchange: Exchange, reply: Any, _body: bytes) -> None:
@@ -58,6 +59,7 @@ JUDGES: dict[type[Any], Judge] = {
     TraceRequest: Judge(TraceReply, _on_document, frozenset()),
     TransferRequest: Judge(DoneReply, _on_done, _LATER | {ErrorCode.TRANSFER_FAILED}),
     RaiseLevelRequest: Judge(DoneReply, _on_level, _NOT_RAISED, None, _level_asked),
+    MemberChangeRequest: Judge(DoneReply, _on_done, _NOT_RAISED | {ErrorCode.INVALID_REQUEST}),
     InitializeRequest: Judge(DoneReply, _on_done, _NOT_FORMED),
     **log_answers.JUDGES,
     **table_answers.JUDGES,
