@@ -7,7 +7,7 @@ between them. Opens no socket and looks at no machine: the same file is valid on
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 from zlib import crc32
@@ -16,6 +16,7 @@ import msgspec
 
 from logstore.config_relations import check_relations
 from logstore.errors import ConfigError
+from logstore.limits import NODES_MAX
 from logstore.settings import (
     PORTS_PER_NODE,
     PROCESS_NAMES,
@@ -37,6 +38,7 @@ __all__ = [
     "PortOffset",
     "PORTS_PER_NODE",
     "PROCESS_NAMES",
+    "joined_config",
     "load_config",
     "parse_config",
     "render_config",
@@ -81,6 +83,23 @@ def parse_config(text: str) -> Config:
     except ValueError as error:
         raise ConfigError(f"has a value that cannot be read: {error}") from error
     return config
+
+
+def joined_config(config: Config, node: int, others: Sequence[NodeSettings]) -> Config:
+    """The configuration of a replica that joins a cluster: `node` as `config` has it, the members
+    in place of its other nodes. It forms no cluster of its own.
+
+    Only as many others as a configuration may have; any of them leads to all members.
+
+    Raises:
+      ConfigError: together they break a rule, two of them with the same ports for example.
+      InvalidRequest: `config` has no such node.
+    """
+    kept = [each for each in others if each.node != node][: NODES_MAX - 1]
+    cluster = msgspec.structs.replace(config.cluster, auto_init=False)
+    joined = msgspec.structs.replace(config, cluster=cluster, nodes=[*kept, config.node(node)])
+    check_relations(joined)
+    return joined
 
 
 def render_config(config: Config) -> str:

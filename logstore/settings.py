@@ -46,11 +46,16 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         `logstore init`.
       insecure: Whether nodes may listen beyond loopback. There is no authentication yet, so
         anyone who reaches the ports can read and append.
+      replace_lost: Whether an empty replica may take the place of a lost voter, with its number and
+        address, without an operator. `auto`: the leader lets it, once it has not heard that voter
+        for ten election timeouts. `manual`: after `logstore member replace` only, so that a folder
+        that is missing by mistake, unmounted for example, costs no voter.
     """
 
     name: str
     auto_init: bool = True
     insecure: bool = False
+    replace_lost: Literal["auto", "manual"] = "auto"
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from actors.supervisor.placement import (
@@ -18,7 +19,7 @@ from actors.supervisor.placement import (
     spare_placement_on,
 )
 from actors.topology import SPARE_NAMES
-from logstore.config import Config, load_config
+from logstore.config import Config, NodeSettings, joined_config, load_config
 from logstore.config_placement import Placement
 from logstore.errors import ConfigError, LogStoreError
 from logstore.model import NodeId
@@ -36,13 +37,22 @@ class PlacementFile:
     there is no file, and nothing changes."""
 
     def __init__(
-        self, config: Config, node: NodeId, machine: Machine, path: Path | None = None
+        self,
+        config: Config,
+        node: NodeId,
+        machine: Machine,
+        path: Path | None = None,
+        *,
+        others: Sequence[NodeSettings] | None = None,
     ) -> None:
-        """
+        """`others`: the members of the cluster that this replica joins, which count in place of the
+        file's other nodes; None: it was started with the file's nodes.
+
         Raises:
           ConfigError: a process cannot have on this machine what it is to have.
         """
         self._node = node
+        self._others = others
         self.machine = machine
         self.path = path
         self._cluster = config.cluster.name
@@ -73,6 +83,8 @@ class PlacementFile:
         return True
 
     def _placements_in(self, config: Config) -> tuple[dict[str, Placement], Placement]:
+        if self._others is not None:
+            config = joined_config(config, self._node, self._others)
         placements = placements_on(self.machine, config, self._node)
         of_spares = spare_placement_on(self.machine, config, self._node)
         layout = layout_on(self.machine, config, self._node)

@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from actors.supervisor.placement_file import PlacementFile
 from actors.supervisor.placement_keeper import PlacementKeeper
 from actors.supervisor.signals import StopSignals
 from actors.supervisor.supervisor import Supervisor
-from logstore.config import Config, PortOffset
+from logstore.config import Config, NodeSettings, PortOffset
 from logstore.config_layout import choose_mode, layout_of, names_passed_over
 from logstore.errors import ConfigError, FolderInUse, FolderRefused, LogStoreError
 from logstore.model import NodeId
@@ -40,12 +40,15 @@ def serve_processes(
     folder: str | Path,
     config_path: Path,
     run_child: Callable[[ChildSpec], None],
+    *,
+    others: Sequence[NodeSettings] | None = None,
 ) -> int:
     """Run replica `node` with its data in `folder` until SIGTERM, SIGINT or a crash loop.
 
     Must be called in the main thread of a process that has no other (SAFETY M3). `config_path`:
     where `config` was read, and where the placement of the processes is read again. `run_child`:
-    what each child does, which is forked from this process (`actors.child_main`).
+    what each child does, which is forked from this process (`actors.child_main`). `others`: the
+    members that `config` has in place of the file's other nodes, where this replica joins them.
 
     Returns:
       The exit status: 0 stopped, 70 crash loop, 78 if starting again cannot help.
@@ -61,7 +64,7 @@ def serve_processes(
     machine = look_at_machine()
     asked = config
     config = choose_mode(config, node_id, len(machine.cpus))
-    file = PlacementFile(config, node_id, machine, config_path.absolute())
+    file = PlacementFile(config, node_id, machine, config_path.absolute(), others=others)
     is_new = not Path(folder).exists()
     path = prepare_folder(Path(folder))
     _enter_own_process_group()

@@ -10,6 +10,8 @@ from types import FrameType
 import click
 
 from logstore.cli.run_replica import run_replica
+from logstore.client.endpoint import parse_endpoints
+from logstore.config import NodeSettings, load_config
 
 DEFAULT_FOLDER = Path("logstore-data")
 
@@ -29,13 +31,36 @@ DEFAULT_FOLDER = Path("logstore-data")
     type=click.Path(file_okay=False, path_type=Path),
     help=f"the data folder [default: {DEFAULT_FOLDER}/node-N]",
 )
-def serve(config_path: Path, node: int, folder: Path | None) -> None:
+@click.option(
+    "--join",
+    "endpoints",
+    metavar="HOST:PORT[,…]",
+    help="members of the cluster that it joins; one that answers is enough. The config then needs "
+    "this node's own [[nodes]] entry only",
+)
+def serve(config_path: Path, node: int, folder: Path | None, endpoints: str | None) -> None:
     """Run a replica until SIGTERM or SIGINT; leadership is handed over before it ends.
 
-    Exit status 70: its processes crashed too often; 78: starting it again cannot help.
+    With --join it forms no cluster: it asks who the members are, for a minute where none answers,
+    and joins them once `logstore member add` has reserved its place. It may be given at later
+    starts, too.
+
+    Exit status 70: its processes crashed too often; 78: starting it again cannot help; 3: no member
+    answers.
     """
     signal.signal(signal.SIGTERM, _leave)  # until the replica takes it: there is nothing to end yet
-    sys.exit(run_replica(config_path, node, folder or DEFAULT_FOLDER / f"node-{node}"))
+    folder = folder or DEFAULT_FOLDER / f"node-{node}"
+    if endpoints is None:
+        sys.exit(run_replica(config_path, node, folder))
+    own = load_config(config_path).node(node)
+    parse_endpoints(endpoints)
+    sys.exit(run_replica(config_path, node, folder, others=_members(endpoints, own, folder)))
+
+
+def _members(endpoints: str, own: NodeSettings, folder: Path) -> list[NodeSettings]:
+    from logstore.cli.join import members_to_join  # a client's imports, which no other start needs
+
+    return members_to_join(endpoints, own, folder)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -217,14 +218,15 @@ def test_an_older_leader_has_to_be_upgraded(played: Played) -> None:
 
 def test_bad_arguments_are_refused_before_anything_is_asked(played: Played) -> None:
     with connect(played) as log:
-        for call in (
+        calls: list[Callable[[], None]] = [
             lambda: log.admin.add_member(0, "a", 7100),
             lambda: log.admin.add_member(4, "a b", 7100),
             lambda: log.admin.add_member(4, "a", 70_000),
             lambda: log.admin.add_member(4, "a", 7100, labels=["é=1"]),
             lambda: log.admin.replace_member(2, 2),
             lambda: log.admin.promote_member(65_536),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(InvalidRequest):
                 call()
     assert not played.asked
@@ -309,9 +311,13 @@ def test_a_replacement_that_is_not_done_in_time_says_what_is_missing(
 def tell_members(cluster: Cluster, configuration: int, nodes: dict[int, int]) -> None:
     """Every replica names these nodes as those of this configuration."""
     for replica in cluster.replicas.values():
-        replica.on[MetadataRequest] = lambda _, replica=replica: metadata(
-            cluster, replica.node, configuration, nodes
-        )
+        replica.on[MetadataRequest] = partial(_answer, cluster, replica.node, configuration, nodes)
+
+
+def _answer(
+    cluster: Cluster, node: int, configuration: int, nodes: dict[int, int], _: MetadataRequest
+) -> MetadataReply:
+    return metadata(cluster, node, configuration, nodes)
 
 
 def metadata(
