@@ -337,6 +337,7 @@ class RaftActor:
                 voters=() if has_joined else station.nodes,
                 has_joined=has_joined,
                 replica_uuid=recovered.replica_uuid,
+                replaces_lost=station.config.cluster.replace_lost == "auto",
                 heartbeat_ns=settings.heartbeat_ns,
                 election_timeout_ns=settings.election_timeout_ns,
                 stream_mode=settings.stream_mode,
