@@ -370,7 +370,6 @@ def members_changed(*uuids: bytes, number: int = 1) -> effects.MembersChanged:
 
 
 def test_a_replica_that_no_configuration_file_names_is_heard_and_answered(stage):
-    """SAFETY L4."""
     stage.peer_send("peer_control", BEAT, node=9)
     assert stage.heard() == [events.ControlReceived(9, 3, BEAT, b"\t" * 16)]
     stage.tell(effects.Answer(9, HeartbeatReply(3, 1, 0, 0, 0)))
@@ -378,7 +377,7 @@ def test_a_replica_that_no_configuration_file_names_is_heard_and_answered(stage)
 
 
 def test_a_stranger_that_spoke_first_keeps_no_member_out(stage):
-    """SAFETY C6: the configuration in force says who a number is, on both lanes."""
+    """The configuration in force says who a number is, on both lanes."""
     stage.peer_send("peer_control", BEAT, sender_uuid=b"x" * 16)
     stage.tell(members_changed(OUR_UUID, b"\2" * 16))
     stage.heard()
@@ -408,7 +407,7 @@ def test_another_replica_takes_the_number_of_one_that_is_silent(stage):
 
 
 def test_an_answer_for_one_replica_does_not_go_to_another_of_its_number(stage):
-    """A vote is for the replica that asked (SAFETY C6)."""
+    """A vote is for the replica that asked."""
     stage.peer_send("peer_control", VoteRequest(4, 1, 1, False), sender_uuid=b"x" * 16)
     stage.tell(effects.Answer(2, VoteReply(4, True), b"x" * 16))
     assert stage.peer_receive("peer_control")[1] == VoteReply(4, True)

@@ -1,4 +1,4 @@
-"""Which replicator serves which member: raft's side (SAFETY C5, C6, C9)."""
+"""Which replicator serves which member: raft's side."""
 
 from __future__ import annotations
 
@@ -111,7 +111,6 @@ def test_a_reserved_place_has_no_replica_yet(peers: PeerRoutes) -> None:
 def test_a_voter_that_was_not_heard_before_the_first_configuration_is_any_that_answers(
     peers: PeerRoutes,
 ) -> None:
-    """SAFETY C5a."""
     voters = (member(1), member(2), member(3, replica=NO_UUID))
     assert bound(peers.take_members(Configuration(1, voters))) == {
         "replicator-2": (2, uuid(2), 7100)
@@ -131,7 +130,7 @@ def test_a_member_at_another_address_or_with_another_uuid_is_bound_again(
 
 
 def test_one_that_left_keeps_its_replicator_until_its_leader_stops(peers: PeerRoutes) -> None:
-    """SAFETY C9."""
+    """It hears the stop before."""
     peers.take_members(members(1, 2, 3, 4))
     peers.begin("spare-1")
     peers.on_lead(NodeId(4))
@@ -318,7 +317,7 @@ def test_a_member_that_gets_nothing_is_named_in_the_log_once(
 def test_what_a_replicator_heard_of_its_peer_before_does_not_count_for_the_new_one(
     rings: RoutesStage,
 ) -> None:
-    """SAFETY C6: under one number."""
+    """Under one number."""
     old, new = (StreamAnswer(NodeId(3), 1, AppendPersisted(1, each)) for each in (1, 2))
     rot = RotReported(1, 1, 1)
     inbox = rings.routes.inboxes["replicator-3"]

@@ -1,4 +1,4 @@
-"""Whom a replicator talks to, as raft says (SAFETY C6, M6)."""
+"""Whom a replicator talks to, as raft says (SAFETY M6)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,6 @@ def test_another_uuid_or_address_begins_anew_and_the_stream_with_it(
 
 
 def test_what_one_replica_flushed_is_not_skipped_for_the_next(stage: ReplicatorStage) -> None:
-    """SAFETY C6."""
     stage.append(80)
     stage.append(80)
     stage.write()
