@@ -20,6 +20,7 @@ from logstore.limits import NODES_MAX
 from logstore.settings import (
     PORTS_PER_NODE,
     PROCESS_NAMES,
+    RING_AUTO,
     ClusterSettings,
     Config,
     LimitSettings,
@@ -115,12 +116,15 @@ def render_config(config: Config) -> str:
 
 
 def limits_digest(config: Config) -> int:
-    """Equal for configurations with equal limits, however these are written; never 0."""
+    """Equal for configurations with equal limits, however these are written; never 0. A ring that
+    is sized by itself counts as one among three nodes: replicas that joined later know of more
+    nodes than those whose configuration names the first ones."""
     bounds, storage = config.limits, config.storage
+    is_auto = bounds.ring == RING_AUTO
     sizes = (
         bounds.batch_max_bytes,
         bounds.group_max_bytes,
-        config.ring_bytes,
+        config.ring_bytes_min_of(3) if is_auto else config.ring_bytes,
         bounds.bulk_window_bytes,
         storage.segment_bytes,
         storage.segment_records,

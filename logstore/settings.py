@@ -299,9 +299,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def ring_bytes_min(self) -> int:
         """The smallest payload ring that takes what is granted (SAFETY W7): what peers may send
         while clients fill the rest, so neither can stop the other."""
+        return self.ring_bytes_min_of(len(self.nodes))
+
+    def ring_bytes_min_of(self, nodes: int) -> int:
+        """The same among so many nodes."""
         bounds = self.limits
         largest = max(bounds.batch_max_bytes, bounds.group_max_bytes)
-        peers = len(self.nodes) - 1
+        peers = nodes - 1
         granted = 4 * largest + peers * bounds.bulk_window_bytes + bounds.message_max_bytes
         return -(-granted // RING_STEP_BYTES) * RING_STEP_BYTES
 

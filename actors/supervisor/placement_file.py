@@ -12,6 +12,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from actors.supervisor.placement import (
     Machine,
     layout_on,
@@ -53,6 +55,7 @@ class PlacementFile:
         """
         self._node = node
         self._others = others
+        self._nodes = frozenset(config.node_ids())
         self.machine = machine
         self.path = path
         self._cluster = config.cluster.name
@@ -85,6 +88,9 @@ class PlacementFile:
     def _placements_in(self, config: Config) -> tuple[dict[str, Placement], Placement]:
         if self._others is not None:
             config = joined_config(config, self._node, self._others)
+        else:  # those that were added since have no processes here before the next start
+            known = [each for each in config.nodes if each.node in self._nodes]
+            config = msgspec.structs.replace(config, nodes=known)
         placements = placements_on(self.machine, config, self._node)
         of_spares = spare_placement_on(self.machine, config, self._node)
         layout = layout_on(self.machine, config, self._node)

@@ -9,21 +9,25 @@ import click
 from rich.table import Table
 
 from logstore.cli.cluster_folder import (
+    DEFAULT_REPLICAS,
     NOT_FORMED,
     bring_down,
     bring_up,
     foreign_ports,
     initialize,
+    member_roles,
     read_state,
     standings,
     wait_for_leader,
 )
+from logstore.cli.cluster_growth import grow
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import DEFAULT_ENDPOINTS, NumberRange, first_lsn_option, json_option
 from logstore.cli.output import STDOUT, Terminal, say, write_json
 from logstore.cli.port_users import describe
 from logstore.cli.replica_process import is_alive
 from logstore.errors import InvalidRequest
+from logstore.limits import NODES_MAX
 
 DEFAULT_FOLDER = Path("logstore-cluster")
 LEADER_TIMEOUT_S = 60.0
@@ -60,17 +64,36 @@ def cluster() -> None:
     help="seconds to wait for a leader",
 )
 @first_lsn_option
-def up(config_path: Path | None, folder: Path, timeout_s: float, first_lsn: int | None) -> None:
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, NODES_MAX),
+    metavar="N",
+    help="how many voters it is to have; a cluster with fewer gets more, a new one has three",
+)
+def up(
+    config_path: Path | None,
+    folder: Path,
+    timeout_s: float,
+    first_lsn: int | None,
+    replicas: int | None,
+) -> None:
     """Start every replica that does not run, and return when a leader serves. Exit status 1 if a
     replica has ended by then.
+
+    With --replicas, as `cluster up --replicas 5`, nodes are written into the folder's config,
+    started, and promoted once they have caught up. The log is raised to format level 4 for that.
 
     Where the config has auto_init = false and the cluster is not formed yet, return when every
     replica waits for `logstore init`.
     """
-    state = bring_up(folder.resolve(), config_path, first_lsn=first_lsn)
+    folder = folder.resolve()
+    count = replicas or DEFAULT_REPLICAS
+    state = bring_up(folder, config_path, first_lsn=first_lsn, replicas=count)
     if first_lsn is not None:
         initialize(state, first_lsn, timeout_s)
     leader = wait_for_leader(state, timeout_s)
+    if replicas is not None and leader != NOT_FORMED:
+        state = grow(folder, state, replicas, timeout_s, say=say)
     words = standings(state, leader)
     for row in state.nodes:
         click.echo(f"node {row.node} {words[row.node]}, pid {row.pid}, {row.dir}")
@@ -101,18 +124,19 @@ def down(folder: Path, node: int | None) -> None:
 @_folder
 @json_option
 def status(folder: Path, json_path: str | None) -> None:
-    """Which replicas of the folder run. Exit status 1 if not all do, or if another process has a
-    port of theirs."""
+    """Which replicas of the folder run, and what each is in the cluster. Exit status 1 if not all
+    run, or if another process has a port of theirs."""
     state = read_state(folder.resolve())
     if state is None:
         raise InvalidRequest(f"no cluster was started in {folder}: name its folder with --dir")
-    foreign = foreign_ports(state)
+    foreign, roles = foreign_ports(state), member_roles(state)
     rows = [
         {
             "node": row.node,
             "pid": row.pid,
             "dir": row.dir,
             "is_running": is_alive(row),
+            "role": roles.get(row.node),
             "ports_in_use": foreign.get(row.node, []),
         }
         for row in state.nodes
@@ -121,10 +145,11 @@ def status(folder: Path, json_path: str | None) -> None:
     if json_path is not None:
         write_json(document, json_path)
     if json_path != STDOUT:
-        table = Table("node", "pid", "state", "folder")
+        table = Table("node", "pid", "state", "role", "folder")
         for row in rows:
             state_word = "running" if row["is_running"] else "gone"
-            table.add_row(str(row["node"]), str(row["pid"]), state_word, str(row["dir"]))
+            role = str(row["role"] or "-")
+            table.add_row(str(row["node"]), str(row["pid"]), state_word, role, str(row["dir"]))
         Terminal().print(table)
         for users in filter(None, foreign.values()):
             say(f"{describe(users)}: the replica cannot listen there")

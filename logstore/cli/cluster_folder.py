@@ -47,6 +47,7 @@ from logstore.errors import (
 )
 from logstore.settings import ClusterSettings, NodeSettings
 
+DEFAULT_REPLICAS = 3
 STATE_NAME = "cluster.json"
 CONFIG_NAME = "cluster.toml"
 LOCK_NAME = "lock"
@@ -77,11 +78,11 @@ class ClusterState(msgspec.Struct, frozen=True):
     nodes: list[ReplicaProcess]
 
 
-def default_config(*, auto_init: bool) -> Config:
-    """Three replicas on this machine, as in configs/cluster-3.toml."""
+def default_config(*, auto_init: bool, replicas: int = DEFAULT_REPLICAS) -> Config:
+    """Replicas on this machine; three of them are as in configs/cluster-3.toml."""
     return Config(
         cluster=ClusterSettings(name="demo", auto_init=auto_init),
-        nodes=[NodeSettings(node=node, port=7_090 + 10 * node) for node in (1, 2, 3)],
+        nodes=[NodeSettings(node=node, port=7_090 + 10 * node) for node in range(1, replicas + 1)],
     )
 
 
@@ -130,10 +131,17 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def bring_up(folder: Path, config_path: Path | None, *, first_lsn: int | None) -> ClusterState:
+def bring_up(
+    folder: Path,
+    config_path: Path | None,
+    *,
+    first_lsn: int | None,
+    replicas: int = DEFAULT_REPLICAS,
+) -> ClusterState:
     """Start every replica that does not run; returns all that run. Does not wait for a leader.
 
     Args:
+      replicas: how many nodes a config has that is generated now.
       first_lsn: where the log is to begin, which the caller tells the replicas; None: at LSN 1.
 
     Raises:
@@ -148,7 +156,7 @@ def bring_up(folder: Path, config_path: Path | None, *, first_lsn: int | None) -
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locked(folder):
             try:
-                return _start_missing(folder, config_path, first_lsn=first_lsn)
+                return _start_missing(folder, config_path, first_lsn=first_lsn, replicas=replicas)
             except (LogStoreError, OSError):
                 if is_new:
                     _remove_unused(folder)
@@ -170,12 +178,13 @@ def _remove_unused(folder: Path) -> None:
 
 
 def _start_missing(
-    folder: Path, config_path: Path | None, *, first_lsn: int | None
+    folder: Path, config_path: Path | None, *, first_lsn: int | None, replicas: int
 ) -> ClusterState:
     """`bring_up`, under the folder's lock."""
     before = read_state(folder)
     running = {row.node: row for row in before.nodes if is_alive(row)} if before else {}
-    path = _choose_config(folder, config_path, before, auto_init=first_lsn is None)
+    new = default_config(auto_init=first_lsn is None, replicas=replicas)
+    path = _choose_config(folder, config_path, before, new)
     if before and running and before.config != str(path):
         raise InvalidRequest(
             f"replicas of {before.config} run in {folder}: `logstore cluster down` first, or "
@@ -282,6 +291,16 @@ def standings(state: ClusterState, leader: int, *, timeout_s: float = OTHERS_S) 
     return words
 
 
+def member_roles(state: ClusterState, *, timeout_s: float = OTHERS_S) -> dict[int, str]:
+    """What each replica of the folder is in the cluster; empty where no leader says so."""
+    if not any(map(is_alive, state.nodes)):
+        return {}
+    with suppress(LogStoreError), logstore.connect(state.endpoints, timeout=timeout_s) as client:
+        found = client.admin.members().members
+        return {each.number: each.role for each in found}
+    return {}
+
+
 def refuse_strangers(state: ClusterState, status: dict[str, Any]) -> None:
     """Check that the replicas that answer are those of the folder, by their supervisors' pids.
 
@@ -382,9 +401,9 @@ def _require_free_ports(config: Config, nodes: list[int]) -> None:
 
 
 def _choose_config(
-    folder: Path, given: Path | None, before: ClusterState | None, *, auto_init: bool
+    folder: Path, given: Path | None, before: ClusterState | None, new: Config
 ) -> Path:
-    """The config named, else the one of last time, else the default, written into the folder."""
+    """The config named, else the one of last time, else `new`, written into the folder."""
     if given is not None:
         return given.resolve()
     if before is not None and Path(before.config).exists():
@@ -392,7 +411,7 @@ def _choose_config(
     path = folder.resolve() / CONFIG_NAME
     if not path.exists():
         temporary = path.with_suffix(".new")
-        temporary.write_text(render_config(default_config(auto_init=auto_init)), encoding="utf-8")
+        temporary.write_text(render_config(new), encoding="utf-8")
         temporary.replace(path)
     return path
 

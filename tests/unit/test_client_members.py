@@ -91,7 +91,7 @@ class Played:
             self.rows.append(self.row(request.number, host, request.port, "reserved"))
             self.rows[-1]["labels"] = labels
         else:
-            self.rows[-1]["role"] = "voter"
+            next(each for each in self.rows if each["number"] == request.number)["role"] = "voter"
         return DoneReply(0)
 
 

@@ -281,3 +281,7 @@ def test_limits_have_one_digest_however_they_are_written() -> None:
     lower = limits_digest(parse_config(THREE + '[limits]\nbatch_max = "1MiB"\n'))
     assert 0 not in (as_shipped, lower)
     assert as_shipped != lower
+    one_more = THREE + "[[nodes]]\nnode = 4\nport = 7130\n"
+    assert parse_config(one_more).ring_bytes > parse_config(THREE).ring_bytes
+    assert as_shipped == limits_digest(parse_config(one_more))  # a replica that joined has it
+    assert as_shipped != limits_digest(parse_config(THREE + '[limits]\nring = "256MiB"\n'))

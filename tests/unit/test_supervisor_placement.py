@@ -199,6 +199,16 @@ def test_a_changed_file_is_followed(file: PlacementFile, config_path: Path) -> N
     assert file.of("writer").cpus == (0, 1)
 
 
+def test_a_node_that_is_added_to_the_file_changes_nothing_here(
+    file: PlacementFile, config_path: Path
+) -> None:
+    file.look()
+    before = dict(file.placements)
+    write(config_path, TEXT + "[[nodes]]\nnode = 4\nport = 7140\n")
+    assert file.look()
+    assert (file.placements, file.refusal) == (before, "")
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
