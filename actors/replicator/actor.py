@@ -50,6 +50,7 @@ from logstore.raft.events import ConnectionLost, ControlReceived, StreamAnswer
 from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing, SendInstall
 from logstore.settings import PortOffset
 from transport import link
+from transport.errors import LinkError
 
 # Appends sent per do_work: 32 x 100 us of Python bound how long an answer waits.
 SENDS_MAX = 32
@@ -58,6 +59,8 @@ SENDS_MAX = 32
 # 200 wake-ups a second.
 RETRY_NS = 5_000_000
 RETRY_MAX_NS = 80_000_000
+# After this long an address to which no socket could be opened is tried again.
+REOPEN_NS = 1_000_000_000
 NEVER_NS = 1 << 62
 
 log = logging.getLogger("logstore.replicator")
@@ -93,6 +96,7 @@ class ReplicatorActor:
         self._unsent: tuple[int, Index, list[bytes]] | None = None  # of a stream, an entry
         self._sent = station.stamper(TracePoint.SENT)
         self._confirmed = station.stamper(TracePoint.CONFIRMED)
+        self._reopen_ns = NEVER_NS
         self._retry_ns = NEVER_NS
         self._retry_wait_ns = RETRY_NS
         self._retry_due_ns = 0  # of what waits now
@@ -112,6 +116,8 @@ class ReplicatorActor:
         for message in self._from_raft.receive():
             self._on_command(message)
             work += 1
+        if now_ns >= self._reopen_ns:
+            self._open_sockets()
         if self._sockets is not None:
             work += self._receive_answers(self._sockets.control)
             work += self._receive_answers(self._sockets.bulk)
@@ -132,7 +138,7 @@ class ReplicatorActor:
 
     def next_timer_ns(self) -> int:
         ring_ns = self._to_raft.retry_ns(self._now_ns)
-        return min(self._retry_ns, self._stream.deadline_ns, ring_ns)
+        return min(self._retry_ns, self._reopen_ns, self._stream.deadline_ns, ring_ns)
 
     def on_close(self) -> None:
         self._bodies.release_hold()
@@ -217,13 +223,26 @@ class ReplicatorActor:
         )
 
     def _open_sockets(self) -> None:
+        """Connect; later, where the address is none or there are no descriptors now. An address
+        comes from the log, which every replica has: it must end no process."""
         links = self._station.host.links
-        control = links.dealer_connect(
-            self._endpoint(PortOffset.PEER_CONTROL),
-            lane=link.Lane.CONTROL,
-            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
-        )
-        self._sockets = _Sockets(control, links.watch_connection(control), self._open_bulk())
+        try:
+            control = links.dealer_connect(
+                self._endpoint(PortOffset.PEER_CONTROL),
+                lane=link.Lane.CONTROL,
+                message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+            )
+            try:
+                bulk = self._open_bulk()
+            except LinkError:
+                control.close()
+                raise
+        except LinkError as error:
+            self._log_once(f"cannot be connected to: {error}", "this is tried again")
+            self._reopen_ns = self._now_ns + REOPEN_NS
+            return
+        self._reopen_ns = NEVER_NS
+        self._sockets = _Sockets(control, links.watch_connection(control), bulk)
 
     def _open_bulk(self) -> Any:
         return self._station.host.links.dealer_connect(
@@ -241,6 +260,7 @@ class ReplicatorActor:
             self._sockets.control.close()
             self._sockets.bulk.close()
         self._sockets = None
+        self._reopen_ns = NEVER_NS
 
     # --- answers of the peer ---
 
@@ -293,11 +313,11 @@ class ReplicatorActor:
             return False
         return True
 
-    def _log_once(self, text: str) -> None:
-        """Log an error, once."""
+    def _log_once(self, text: str, follows: str = "its messages are dropped") -> None:
+        """Log an error, and what follows from it, once."""
         if text != self._logged_text:
             self._logged_text = text
-            log.error("node %d %s; its messages are dropped", self.peer, text)
+            log.error("node %d %s; %s", self.peer, text, follows)
 
     # --- the stream of entries ---
 

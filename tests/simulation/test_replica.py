@@ -17,6 +17,9 @@ from actors.simulation.replica import LIVENESS_NS, Replica
 from actors.simulation.world.process import Process
 from actors.supervisor.restarts import VITAL
 from logstore.errors import ReplicaLost
+from logstore.format.configuration_body import Configuration, Member
+from logstore.model import Index, NodeId
+from logstore.raft.effects import MembersChanged
 from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster
 
 
@@ -85,6 +88,33 @@ def test_a_replicator_or_egress_restarts_alone_and_raft_gets_a_report(
     assert replica.incarnation == 1
     assert [each for each in after if after[each] is not before.get(each)] == [name]
     assert stage.leaders == [leader]
+    assert stage.problems == []
+
+
+def test_a_spare_replicator_runs_alone_once_raft_wants_one_and_restarts_alone(
+    stage: QuietCluster, gone: list[str]
+) -> None:
+    leader = stage.leaders[0]
+    replica = stage.replica(stage.follower)
+    settings = stage.cluster.config.node(leader)
+    added = Member(NodeId(9), b"9" * 16, settings.host, settings.port)
+    before = processes_of(replica)
+    raft: Any = replica._actors[topology.RAFT]
+    raft._routes.send(MembersChanged(Index(1), True, Configuration(1, (added,))))
+    raft._routes.flush(raft._now_ns)
+    stage.run_for(SECOND_NS)
+    assert replica.processes.keys() - before.keys() == {"spare-1"}
+    spare: Any = replica._actors["spare-1"]
+    assert spare.peer == 9
+    replica.kill_process("spare-1")
+    stage.run_for(3 * SECOND_NS)
+    assert gone == ["spare-1"]
+    assert replica._actors["spare-1"] is not spare
+    assert replica._actors["spare-1"].peer == 9
+    replica.kill()
+    replica.start()
+    stage.run_for(SECOND_NS)
+    assert processes_of(replica).keys() == before.keys()
     assert stage.problems == []
 
 

@@ -18,6 +18,8 @@ from logstore.raft.events import ConnectionLost, ControlReceived
 from logstore.settings import PortOffset
 from tests.unit.actor_stage import PEER_UUID
 from tests.unit.replicator_stage import PEER, STREAM, ReplicatorStage
+from transport import link
+from transport.errors import LinkError
 
 BEAT = Heartbeat(1, 0, 1, 0, 0, 1, 0)
 REPLY = HeartbeatReply(1, 1, 0, 0, 0)
@@ -154,3 +156,29 @@ def test_a_spare_talks_to_nothing_until_it_is_told_and_to_any_number_then(
     assert stage.stage.heard("spare-2", "raft") == [PeerTaken(1), ControlReceived(9, 1, REPLY)]
     spare.on_close()
     stage.replicator = own
+
+
+def test_an_address_that_is_none_ends_no_process_and_is_tried_again(
+    stage: ReplicatorStage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every replica has it from the log, and in a shared process raft with it."""
+    connect = link.dealer_connect
+
+    def refuse(at: str, **options: object) -> object:
+        if at.endswith(f":{OTHER_PORT + PortOffset.PEER_BULK}"):
+            raise LinkError(f"cannot connect to {at!r}")
+        return connect(at, **options)
+
+    monkeypatch.setattr(link, "dealer_connect", refuse)
+    bind(stage, b"", port=OTHER_PORT)
+    assert sockets(stage) is None
+    stage.stage.now_ns = stage.replicator.next_timer_ns()
+    stage.work()
+    assert not stage.stage.is_busy_loop(stage.replicator)
+    assert len([each for each in caplog.records if "cannot be connected to" in each.message]) == 1
+    monkeypatch.setattr(link, "dealer_connect", connect)
+    stage.stage.now_ns = stage.replicator.next_timer_ns()
+    stage.work()
+    assert sockets(stage) is not None
+    bind(stage, b"", node=NO_NODE)
+    assert stage.replicator.next_timer_ns() == 1 << 62

@@ -13,16 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from actors import topology
 from actors.supervisor import regions as regions_module
 from actors.supervisor.regions import ReplicaRegions, shared_memory_bytes
 from actors.supervisor.running_replica import RunningReplica
 from actors.supervisor.sampler import ProcessSampler
 from logstore.cli.exit_status import ExitStatus
 from logstore.config import parse_config
-from logstore.limits import MIB
+from logstore.limits import COMMAND_RING_BYTES, MIB
 from tests.unit.supervisor_stage import CONFIG, NODE, be_child, make_keeper
 from tests.unit.test_supervisor_processes import Stage
+from transport.command_ring import command_region_bytes
 from transport.errors import RegionUnavailable
+from transport.layout import CONTROL_BYTES
 from transport.shm import SHARED_MEMORY_FOLDER
 
 CONFIGURED = parse_config(CONFIG)
@@ -58,6 +61,34 @@ def test_a_replica_that_is_closed_gives_back_all_that_its_supervisor_has_mapped(
     assert mapped_bytes() == before
     assert descriptors() == opened
     placement.close()
+
+
+def test_the_rings_of_a_spare_replicator_take_memory_once_it_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SAFETY M4: before it is touched."""
+
+    def taken_bytes(spare: str) -> int:
+        rings = (regions.rings[name] for name in topology.rings_of_spare(spare))
+        return sum(os.fstat(fd).st_blocks * 512 for fd in rings)
+
+    regions = ReplicaRegions(CONFIGURED, NODE, incarnation=1)
+    own = {*regions.rings.values(), regions.payload, regions.stamps}
+    taken = sum(os.fstat(fd).st_blocks * 512 for fd in own)
+    assert taken == shared_memory_bytes(CONFIGURED, NODE)
+    assert taken_bytes("spare-1") == 2 * CONTROL_BYTES
+    regions.allocate("spare-1")
+    regions.allocate("spare-1")
+    assert taken_bytes("spare-1") == 2 * command_region_bytes(COMMAND_RING_BYTES)
+    assert taken_bytes("spare-2") == 2 * CONTROL_BYTES
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(RegionUnavailable, match="no room"):
+        regions.allocate("spare-2")
+    regions.close()
 
 
 def test_too_little_shared_memory_is_said_before_any_of_it_is_taken(
