@@ -203,6 +203,7 @@ class Archive:
                 number=number,
                 leader=planner.leader,
                 cluster_id=planner.cluster_id,
+                endpoints=planner.endpoints,
             )
             for number, span in enumerate(spans.rows)
         ]

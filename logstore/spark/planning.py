@@ -13,7 +13,7 @@ import msgspec
 from logstore.client.core.spans import Spans
 from logstore.client.core.start import AtTime
 from logstore.errors import ConfigError, LogStoreError, OutOfRange, Unreachable
-from logstore.limits import FETCH_MAX_BYTES, POSITION_MAX
+from logstore.limits import FETCH_MAX_BYTES, NODES_MAX, POSITION_MAX
 from logstore.spark.connections import connected
 from logstore.spark.ranges import (
     LEADER_WAIT_S,
@@ -58,6 +58,15 @@ class Planner:
         self.cluster_id = found.cluster_id
         self.shown = Bounds(found.shown.log_start_lsn, found.shown.visible_lsn)
         self._leader = -1
+        self._endpoints = ""
+
+    @property
+    def endpoints(self) -> str:
+        """Of the members now, for workers that have no client yet; as many as one may be given."""
+        if not self._endpoints:
+            nodes = list(self.client.nodes().values())[:NODES_MAX]
+            self._endpoints = ",".join(map(str, nodes))
+        return self._endpoints
 
     @property
     def leader(self) -> int:
@@ -202,6 +211,7 @@ class Planner:
                 number=number,
                 leader=self.leader,
                 cluster_id=self.cluster_id,
+                endpoints=self.endpoints,
             )
             for number, split in enumerate(splits)
         ]

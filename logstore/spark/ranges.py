@@ -45,10 +45,19 @@ class LsnPartition(InputPartition):
     Attributes:
       number: its place in the plan; tasks begin at different followers.
       leader: node id of the leader when this was planned; 0: none was known.
+      endpoints: of the members then, "HOST:PORT[,…]": a worker that is new need not reach any of
+        those in the options, from which the cluster may have moved away; empty: not known.
     """
 
     def __init__(
-        self, *, first_lsn: int, last_lsn: int, number: int, leader: int, cluster_id: str
+        self,
+        *,
+        first_lsn: int,
+        last_lsn: int,
+        number: int,
+        leader: int,
+        cluster_id: str,
+        endpoints: str = "",
     ) -> None:
         super().__init__((first_lsn, last_lsn))
         self.first_lsn = first_lsn
@@ -56,6 +65,7 @@ class LsnPartition(InputPartition):
         self.number = number
         self.leader = leader
         self.cluster_id = cluster_id
+        self.endpoints = endpoints
 
 
 def try_leader(client: LogClient) -> int:
@@ -131,10 +141,11 @@ def read_partition(options: ReadOptions, partition: LsnPartition) -> Iterator[Re
       CorruptData: the disks of all replicas that may be read are damaged there.
       WrongCluster: another cluster answers at the endpoints by now.
     """
-    found = connected(options.endpoints, timeout_s=options.fetch_timeout_s)
+    endpoints = partition.endpoints or options.endpoints
+    found = connected(endpoints, timeout_s=options.fetch_timeout_s)
     if found.cluster_id != partition.cluster_id:
         raise WrongCluster(
-            f"cluster {found.cluster_id} answers at {options.endpoints}; the query was planned at "
+            f"cluster {found.cluster_id} answers at {endpoints}; the query was planned at "
             f"cluster {partition.cluster_id}"
         )
     return _Reading(found.client, options, partition).run()

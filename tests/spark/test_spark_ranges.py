@@ -9,6 +9,7 @@ import pytest
 from logstore.errors import CorruptData, ErrorCode
 from logstore.format.client_messages import ErrorReply, FetchRequest
 from logstore.model import Lsn
+from logstore.spark.planning import Planner
 from logstore.spark.ranges import LsnPartition, read_partition
 from logstore.spark.read_options import parse_read_options
 from tests.unit.client_stage import Cluster, FakeReplica
@@ -80,3 +81,28 @@ def test_damage_below_a_log_start_that_rises_does_not_count_above_it(played: Clu
     played.replicas[1].on[FetchRequest] = trim
     found = list(lsns_read(played, failOnDataLoss="false"))
     assert found == list(range(13, LAST_LSN + 1))
+
+
+def test_a_new_worker_finds_a_cluster_that_has_moved_away_from_its_endpoints(
+    played: Cluster,
+) -> None:
+    """The driver has followed the members, and names them to each task."""
+    given = {"endpoints": "127.0.0.1:1", "fetchTimeoutMs": "20000"}
+    partition = LsnPartition(
+        first_lsn=1,
+        last_lsn=LAST_LSN,
+        number=0,
+        leader=1,
+        cluster_id=played.cluster_id.hex(),
+        endpoints=f"127.0.0.1:{played.ports[2]},127.0.0.1:{played.ports[3]}",
+    )
+    found = read_partition(parse_read_options(given, is_streaming=False), partition)
+    assert sum(batch.last_lsn - batch.first_lsn + 1 for batch in found) == LAST_LSN
+
+
+def test_a_plan_names_the_members_of_today(played: Cluster) -> None:
+    given = {"endpoints": played.endpoint, "fetchTimeoutMs": "20000"}
+    planner = Planner(parse_read_options(given, is_streaming=False))
+    expected = ",".join(f"127.0.0.1:{port}" for port in played.ports.values())
+    assert planner.endpoints == expected
+    assert {each.endpoints for each in planner.partitions(1, LAST_LSN)} == {expected}
