@@ -13,7 +13,7 @@ from logstore.format.configuration_body import Configuration
 from logstore.format.entry import Row
 from logstore.format.level import FIRST_LEVEL
 from logstore.format.meta import Forgotten
-from logstore.format.peer_messages import InitMessage, StartMessage
+from logstore.format.peer_messages import InitMessage, JoinMessage, StartMessage
 from logstore.format.peer_starts import PeerStart
 from logstore.model import NO_INDEX, Index, Lsn, NodeId, Term
 from logstore.raft import effects, events
@@ -198,6 +198,24 @@ class TellStart(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=202)
     message: StartMessage
 
 
+class JoinReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=206):
+    """ingress to raft: a replica asks to join (SAFETY L4); a replicator to raft: what a peer
+    answers to that."""
+
+    sender: NodeId
+    sender_uuid: bytes
+    message: JoinMessage
+
+
+class TellJoin(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=207):
+    """raft to a replicator, to ask `peer` for a place in its cluster; to ingress, to answer the
+    replica `uuid` that asked under the number `peer`."""
+
+    peer: NodeId
+    message: JoinMessage
+    uuid: bytes = b""
+
+
 class SaveStart(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=198):
     """raft to writer: `start` is new among `starts`, all that are known; make them durable."""
 
@@ -264,11 +282,12 @@ ToRaft = (
     | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
     | StatusRequested | ReadersWaiting | RecoveryDelayed | PlacementReported | StartReceived
     | StartSaved | ForgottenSaved | PeerTaken | ReplicatorStarted
+    | JoinReceived
 )  # fmt: skip
 ToWriter = effects.WriterEffect | SaveInit | CreateLog | SaveStart | SaveForgotten
-ToReplicator = effects.ReplicatorEffect | SendInit | TellStart | Identity | PeerIs
+ToReplicator = effects.ReplicatorEffect | SendInit | TellStart | TellJoin | Identity | PeerIs
 ToIngress = (
-    effects.IngressEffect | effects.ReadIndexAnswered | SendInit | TellStart | Identity
+    effects.IngressEffect | effects.ReadIndexAnswered | SendInit | TellStart | TellJoin | Identity
     | InitAnswered | StatusReported
 )  # fmt: skip
 ToEgress = effects.EgressEffect | Identity

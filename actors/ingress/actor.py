@@ -33,7 +33,7 @@ from actors.ingress.retention import Retention
 from actors.ingress.sockets_and_rings import Ports, guard_of, open_ports
 from actors.ingress.stampers import Stampers, stampers_of
 from actors.ingress.trim_bounds import TrimBounds
-from actors.messages import Identity, InitAnswered, StatusReported, TellStart
+from actors.messages import Identity, InitAnswered, StatusReported, TellJoin, TellStart
 from actors.station import DRAIN_MAX, Station
 from logstore.config import Config
 from logstore.model import NO_INDEX
@@ -203,7 +203,7 @@ class IngressActor:
                 self.admission.accept(message)
             case effects.Flushed():
                 self._acks.tell_flushed(self.admission.flushed(message))
-            case effects.Answer() | SendInit() | TellStart():
+            case effects.Answer() | SendInit() | TellStart() | TellJoin():
                 self._peers.answer(message)
             case effects.StreamAccepted():
                 self._peer_bulk.on_stream_accepted(message)

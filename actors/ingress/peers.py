@@ -12,7 +12,7 @@ from typing import Any
 from actors.ingress.peer_table import NUMBERS_MAX, PeerTable, Speaker
 from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
 from actors.ingress.sockets_and_rings import ToRaft
-from actors.messages import InitReceived, StartReceived, TellStart
+from actors.messages import InitReceived, JoinReceived, StartReceived, TellJoin, TellStart
 from actors.topology import Counter, counter_of
 from actors.trace import Stamper
 from logstore.errors import FormatError
@@ -27,6 +27,7 @@ from logstore.format.peer_messages import (
     InitMessage,
     InitPrepare,
     InitStatusRequest,
+    JoinRequest,
     PreVoteRequest,
     StartReport,
     TimeoutNow,
@@ -67,8 +68,8 @@ class Peers:
         self._slots = slots
         self._table = PeerTable(election_timeout_ns)
         self._members: MembersChanged | None = None  # whose uuids the table knows
-        # Of bootstrap messages, which come before a number has a replica of this cluster; the
-        # newest ones.
+        # Of messages that come before a number has a replica of this cluster: of the bootstrap,
+        # and of one that asks to join; the newest ones.
         self._init_routes: dict[NodeId, bytes] = {}
 
     def begin_turn(self, now_ns: int) -> None:
@@ -88,8 +89,9 @@ class Peers:
         except FormatError as error:
             self._slots[counter_of(error)] += 1
             return None
-        if isinstance(message, InitMessage):
-            if self._takes_init(envelope):
+        if isinstance(message, InitMessage | JoinRequest):
+            is_init = isinstance(message, InitMessage)
+            if self._takes_init(envelope) if is_init else self._takes_join(envelope):
                 self._remember_init(envelope.sender, routing_id)
                 return envelope, message
         elif (speaker := self._speaker_of(envelope)) is not None:
@@ -112,6 +114,13 @@ class Peers:
             envelope.cluster_id in (ZERO_ID, ours) or ours == ZERO_ID
         )
 
+    def _takes_join(self, envelope: Envelope) -> bool:
+        """The sender is not yet who speaks under its number (L4)."""
+        identity = self._replica.identity
+        is_of_cluster = envelope.cluster_id == identity.cluster_id != ZERO_ID
+        is_other = envelope.sender_uuid != identity.replica_uuid
+        return self._is_for_us(envelope) and is_of_cluster and is_other
+
     def _remember_init(self, sender: NodeId, routing_id: bytes) -> None:
         self._init_routes.pop(sender, None)
         self._init_routes[sender] = routing_id
@@ -126,7 +135,7 @@ class Peers:
             return None
         return self._table.take(envelope.sender, uuid)
 
-    def answer(self, answer: Answer | SendInit | TellStart) -> None:
+    def answer(self, answer: Answer | SendInit | TellStart | TellJoin) -> None:
         """Send raft's answer over the connection that the peer's messages come on; a send that the
         socket refuses is only counted.
 
@@ -148,9 +157,11 @@ class Peers:
         if not is_sent:
             self._slots[Counter.SENDS_DROPPED] += 1
 
-    def _routes_of(self, answer: Answer | SendInit | TellStart) -> tuple[bytes | None, ...]:
+    def _routes_of(
+        self, answer: Answer | SendInit | TellStart | TellJoin
+    ) -> tuple[bytes | None, ...]:
         """Of the control and the bulk lane to the replica that is meant; None: it has none now."""
-        if isinstance(answer, SendInit):
+        if isinstance(answer, SendInit | TellJoin):
             return self._init_routes.get(answer.peer), None
         speaker = self._table.speaker(answer.peer)
         wanted = answer.uuid if isinstance(answer, Answer) else b""
@@ -199,5 +210,7 @@ class PeerControl:
             self._to_raft.send(InitReceived(sender, uuid, message))
         elif isinstance(message, StartReport):
             self._to_raft.send(StartReceived(sender, uuid, boot, message))
+        elif isinstance(message, JoinRequest):
+            self._to_raft.send(JoinReceived(envelope.sender, envelope.sender_uuid, message))
         else:
             self._slots[Counter.FRAMES_DROPPED] += 1

@@ -22,6 +22,7 @@ from actors.messages import (
     InitReceived,
     InitRequested,
     InitSaved,
+    JoinReceived,
     LogRecovered,
     PlacementReported,
     ProcessGone,
@@ -37,8 +38,10 @@ from actors.messages import (
     StopRequested,
 )
 from actors.raft.bootstrap_driver import BootstrapDriver
+from actors.raft.core_inputs import raft_config, recovered_log
 from actors.raft.core_metrics import CoreMetrics
 from actors.raft.log_files import FileLogView
+from actors.raft.membership_driver import MembershipDriver
 from actors.raft.replicator_inbox import ReplicatorInbox
 from actors.raft.routes import Routes
 from actors.raft.start_reports import StartReports
@@ -46,10 +49,9 @@ from actors.raft.status_document import FaultyLsns, status_document
 from actors.raft.unsettled_ranges import UnsettledRanges
 from actors.station import DRAIN_MAX, Inbox, Station
 from actors.topology import Counter
-from logstore.config import limits_digest
 from logstore.errors import ErrorCode, ReplicaLost
 from logstore.format.meta import Forgotten, ForgottenWhat
-from logstore.model import FORMED_STATES, NO_NODE, Lsn, NodeId, ReplicaState, Role
+from logstore.model import FORMED_STATES, NO_NODE, Lsn, NodeId, Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
     Accepted,
@@ -58,6 +60,7 @@ from logstore.raft.effects import (
     Effect,
     LevelAnswered,
     Log,
+    MembersChanged,
     ReadIndexAnswered,
     Settle,
     TransferAnswered,
@@ -78,8 +81,6 @@ from logstore.raft.events import (
     Tick,
     TransferRequested,
 )
-from logstore.raft.log_view import Position, RecoveredLog
-from logstore.raft.raft_config import RaftConfig
 from logstore.raft.state import Lost
 from logstore.storage.log_reader import LogReader
 
@@ -116,6 +117,7 @@ class RaftActor:
         self._core: RaftCore | None = None
         self._bootstrap: BootstrapDriver | None = None
         self._starts: StartReports | None = None
+        self._membership: MembershipDriver | None = None
         self._recovered: LogRecovered | None = None
         self._faulty_lsns = FaultyLsns()
         self._ingress_loops = station.loops_slot(topology.INGRESS)
@@ -148,6 +150,8 @@ class RaftActor:
             self._on_message(message)
         if self._starts is not None:
             self._starts.on_tick(now_ns)
+        if self._membership is not None:
+            self._membership.on_tick(now_ns)
         self._routes.flush(now_ns)
         self._housekeep(now_ns)
         return len(received)
@@ -159,6 +163,8 @@ class RaftActor:
         deadline_ns = self._routes.deadline_ns
         if self._starts is not None:
             deadline_ns = min(deadline_ns, self._starts.deadline_ns)
+        if self._membership is not None:
+            deadline_ns = min(deadline_ns, self._membership.deadline_ns)
         if self._core is not None:
             return min(deadline_ns, self._core.deadline_ns)
         return (
@@ -193,6 +199,8 @@ class RaftActor:
                     self._refuse_init(message)
             case StartReceived() | StartSaved() | ForgottenSaved():
                 self._on_start(message)
+            case JoinReceived():
+                self._on_join(message)
             case RotReported():
                 self._on_rot(message)
             case ReadersWaiting():
@@ -211,16 +219,15 @@ class RaftActor:
             case StopRequested():
                 self._on_stop_requested()
             case StatusRequested():
-                refusal = (
-                    self._bootstrap.refusal if self._bootstrap is not None else ""
-                ) or self._delay
+                drivers = [each for each in (self._bootstrap, self._membership) if each is not None]
+                refusals = [each.refusal for each in drivers if each.refusal]
                 self._routes.ingress.send(
                     status_document(
                         message,
                         self._station,
                         self._core,
                         self._recovered,
-                        refusal=refusal,
+                        refusal=refusals[0] if refusals else self._delay,
                         faulty_lsns=self._faulty_lsns,
                         placement=self._placement,
                     )
@@ -276,6 +283,11 @@ class RaftActor:
                 case Admit() | Accepted() if not core.is_admitting:
                     self._slots[Counter.ROOM_FOR_CHANGES] = core.room_for_changes
                     self._send(effect)
+                case ChangeAnswered() if self._membership and self._membership.takes(effect):
+                    pass
+                case MembersChanged() if self._membership:
+                    self._membership.on_members(effect)
+                    self._send(effect)
                 case _:
                     self._send(effect)
         if self._routes.rebound:
@@ -286,6 +298,10 @@ class RaftActor:
         rebound, self._routes.rebound = self._routes.rebound, []
         for peer in rebound:
             self._begin_stream(peer)
+
+    def _request(self, request: ChangeRequested | None) -> None:
+        if request is not None and self._core is not None:
+            self._step(self._core, request)
 
     def _publish_log_start(self, core: RaftCore) -> None:
         if not core.is_installing:  # META may not have it yet
@@ -312,6 +328,12 @@ class RaftActor:
             self._bootstrap = BootstrapDriver(self._station, self._routes, recovered)
         if recovered.state not in FORMED_STATES:
             return
+        self._membership = MembershipDriver(self._station, self._routes, recovered)
+        if self._membership.is_admitted:
+            self._take_part(recovered)
+
+    def _take_part(self, recovered: LogRecovered) -> None:
+        """Run the core. A replica that joins has an empty log until then."""
         self._slots[Counter.LOG_START_LSN] = recovered.start_next_lsn
         self._core = core = self._make_core(recovered)
         self._starts = StartReports(self._station, self._routes, recovered)
@@ -323,8 +345,7 @@ class RaftActor:
         self._routes.to_all(_identity(recovered))
 
     def _make_core(self, recovered: LogRecovered) -> RaftCore:
-        station, settings = self._station, self._station.config.raft
-        has_joined = recovered.state == ReplicaState.LEARNER
+        station = self._station
         # Not before there is a log: a reader remembers headers by number, and a bootstrap that was
         # broken off may have left one whose number is used again.
         self._rows = rows = FileLogView(
@@ -332,46 +353,8 @@ class RaftActor:
             lambda: self._slots[Counter.MAP_GENERATION],
         )
         return station.host.observer.core_type(RaftCore)(
-            RaftConfig(
-                node=station.node,
-                voters=() if has_joined else station.nodes,
-                has_joined=has_joined,
-                replica_uuid=recovered.replica_uuid,
-                replaces_lost=station.config.cluster.replace_lost == "auto",
-                heartbeat_ns=settings.heartbeat_ns,
-                election_timeout_ns=settings.election_timeout_ns,
-                stream_mode=settings.stream_mode,
-                bulk_window_bytes=station.config.limits.bulk_window_bytes,
-                limits_digest=limits_digest(station.config),
-                rows_kept=station.limits.rows_kept,
-                rows_dropped_at_once=station.limits.rows_dropped_at_once,
-                full_disk_kept_bytes=station.limits.full_disk_kept_bytes,
-                newest_level=station.newest_level,
-                new_log_level=station.new_log_level,
-            ),
-            RecoveredLog(
-                start=Position(
-                    recovered.start_index,
-                    recovered.start_term,
-                    recovered.start_next_lsn,
-                    recovered.start_chain,
-                ),
-                last=recovered.last_row,
-                term_runs=recovered.term_runs,
-                commit_floor=recovered.commit_floor,
-                persisted=recovered.persisted,
-                faulty=tuple((each.first_index, each.last_index) for each in recovered.faulty),
-                term=recovered.term,
-                vote=recovered.vote,
-                trims=recovered.trims,
-                level=recovered.level,
-                levels=recovered.levels,
-                start_bytes=recovered.start_bytes,
-                start_timestamp_ns=recovered.start_timestamp_ns,
-                configurations=recovered.configurations,
-                config_hidden_to=recovered.config_hidden_to,
-                has_config=recovered.has_config,
-            ),
+            raft_config(station, recovered),
+            recovered_log(recovered),
             rows,
             Random(station.host.random_bytes(16)),
         )
@@ -388,11 +371,19 @@ class RaftActor:
         elif (forgotten := self._starts.on_received(message)) is not None:
             self._forget(forgotten)
 
+    def _on_join(self, received: JoinReceived) -> None:
+        """A replica asks for a place, or a peer answers this one (SAFETY L4)."""
+        if self._membership is None or self._recovered is None:
+            return
+        self._request(self._membership.on_join(received, self._core))
+        if self._core is None and self._membership.is_admitted:
+            self._take_part(self._recovered)
+
     def _forget(self, forgotten: Forgotten) -> None:
         """Vote and acknowledge no more. The incarnation ends once META has it."""
         if self._core is not None:
             log.critical("%s", forgotten.words)
-            self._core = self._bootstrap = self._starts = None
+            self._core = self._bootstrap = self._starts = self._membership = None
             self._routes.to_writer(SaveForgotten(forgotten))
 
     # --- operations ---

@@ -1,4 +1,4 @@
-"""Runs the bootstrap of a replica that has no log yet (SAFETY L2).
+"""Runs the bootstrap of a replica that has no log yet (SAFETY L2, L4).
 
 Carries out what the pure `Bootstrap` decides: saves through the writer, messages through the
 replicators and ingress, entropy from the host.
@@ -25,7 +25,7 @@ from actors.station import Station
 from logstore.errors import ErrorCode
 from logstore.format.peer_messages import InitPrepared, InitStatus
 from logstore.limits import REQUESTS_PENDING_MAX
-from logstore.model import NO_INDEX, ReplicaState
+from logstore.model import FORMED_STATES, NO_INDEX, ReplicaState
 from logstore.raft.bootstrap import Bootstrap, InitDone, InitEffect, SaveInit, SendInit
 from logstore.raft.effects import Log
 
@@ -38,8 +38,12 @@ _FOLDER_STATES = {
     ReplicaState.EMPTY: "holds no log",
     ReplicaState.STARTING: "was prepared for a cluster that is not formed yet",
     ReplicaState.VOTER: "holds the log of a cluster",
-    ReplicaState.LEARNER: "holds the log of a cluster that it joined",
+    ReplicaState.LEARNER: "belongs to a cluster that was formed without it",
 }
+_JOINED = (
+    "its configuration file names nodes of that cluster; to form another one, name others, and "
+    "start it with an empty folder"
+)
 
 
 def refusal_text(station: Station, state: int, reason: str) -> str:
@@ -49,7 +53,8 @@ def refusal_text(station: Station, state: int, reason: str) -> str:
 
 
 class BootstrapDriver:
-    """Drives one `Bootstrap`. A voter's goes on answering peers that missed the commit."""
+    """Drives one `Bootstrap`. That of a formed cluster goes on answering peers that missed the
+    commit, or join."""
 
     def __init__(self, station: Station, routes: Routes, recovered: LogRecovered) -> None:
         self._station = station
@@ -71,8 +76,8 @@ class BootstrapDriver:
 
     @property
     def deadline_ns(self) -> int:
-        is_voter = self._bootstrap.state == ReplicaState.VOTER
-        return NEVER_NS if is_voter else self._bootstrap.deadline_ns
+        is_formed = self._bootstrap.state in FORMED_STATES
+        return NEVER_NS if is_formed else self._bootstrap.deadline_ns
 
     @property
     def refusal(self) -> str:
@@ -81,6 +86,7 @@ class BootstrapDriver:
 
     def on_tick(self, now_ns: int) -> None:
         self._carry_out(self._bootstrap.on_tick(now_ns))
+        self._refuse_if_refused()
 
     def on_message(self, message: InitReceived | InitRequested | InitSaved) -> None:
         match message:
@@ -98,8 +104,8 @@ class BootstrapDriver:
         self._refuse_if_refused()
 
     def _on_requested(self, request: InitRequested) -> Sequence[InitEffect]:
-        """`logstore init` is answered once this node is a voter."""
-        if self._bootstrap.state == ReplicaState.VOTER:
+        """`logstore init` is answered once this node is of a cluster that is formed."""
+        if self._bootstrap.state in FORMED_STATES:
             self._answer_requester(request)
             return ()
         self._pending.append(request)
@@ -116,7 +122,13 @@ class BootstrapDriver:
 
     def _answer_requester(self, request: InitRequested) -> None:
         """The cluster is formed, by whichever node's attempt: has its log the requested first LSN?
-        META forgets it when the log is trimmed: then all that is known is that it was no higher."""
+        META forgets it when the log is trimmed: then all that is known is that it was no higher.
+        A replica that joined does not know it, and has formed nothing."""
+        if self._bootstrap.state == ReplicaState.LEARNER:
+            reason = refusal_text(self._station, ReplicaState.LEARNER, _JOINED)
+            invalid = InitAnswered(request.request_id, ErrorCode.INVALID_REQUEST, reason)
+            self._routes.ingress.send(invalid)
+            return
         first_lsn = self._bootstrap.first_lsn
         answer = InitAnswered(request.request_id, ErrorCode.OK, "")
         is_other = request.first_lsn != first_lsn

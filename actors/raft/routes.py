@@ -69,7 +69,9 @@ class ReplicatorRoute:
         else:
             self.offer(send)
 
-    def offer(self, message: effects.Send | SendInit | messages.TellStart) -> None:
+    def offer(
+        self, message: effects.Send | SendInit | messages.TellStart | messages.TellJoin
+    ) -> None:
         """Send a message to the peer, or drop it if the ring is full, as a network may."""
         if not self.outbox.try_send_encoded(messages.encode(message)):
             self._slots[Counter.SENDS_DROPPED] += 1
@@ -246,7 +248,7 @@ class Routes:
     def to_writer(self, message: Any) -> None:
         self._writer.send(message)
 
-    def to_peer(self, message: SendInit | messages.TellStart) -> None:
+    def to_peer(self, message: SendInit | messages.TellStart | messages.TellJoin) -> None:
         """Send a message that is not the core's on our own pair of sockets."""
         route = self._route_to(message.peer)
         if route is not None:

@@ -19,10 +19,12 @@ from actors import topology
 from actors.messages import (
     Identity,
     InitReceived,
+    JoinReceived,
     PeerIs,
     PeerTaken,
     RotReported,
     StartReceived,
+    TellJoin,
     TellStart,
 )
 from actors.replicator.bodies import Bodies
@@ -40,6 +42,7 @@ from logstore.format.peer_messages import (
     ControlMessage,
     InitPrepared,
     InitStatus,
+    JoinAnswer,
     StartMessage,
 )
 from logstore.limits import BULK_WINDOW_ENTRIES, CONTROL_MESSAGE_MAX_BYTES
@@ -152,7 +155,7 @@ class ReplicatorActor:
                 self._stream.on_describe(message)
             case Send():
                 self._send_control(message.message)
-            case SendInit() | TellStart():
+            case SendInit() | TellStart() | TellJoin():
                 self._send_control(message.message)
             case Lead():
                 self._bodies.open_log(self._station.folder)
@@ -290,6 +293,8 @@ class ReplicatorActor:
             elif isinstance(message, StartMessage):
                 uuid, boot = envelope.sender_uuid, envelope.correlation
                 self._to_raft.send(StartReceived(self.peer, uuid, boot, message))
+            elif isinstance(message, JoinAnswer):
+                self._to_raft.send(JoinReceived(self.peer, envelope.sender_uuid, message))
             else:
                 self._slots[Counter.FRAMES_DROPPED] += 1
         return work

@@ -35,7 +35,7 @@ def reset(node: int, folder: Path | None, json_path: str | None) -> None:
 
     The folder is renamed, with the time in its name, and nothing is deleted: until the node is
     started again, renaming it back undoes it. While other replicas of its cluster are left, the new
-    one takes no part: a replacement for a lost replica cannot join them yet.
+    one asks them for a place, and takes no part before it has one.
     """
     found = _data_folder(node, folder)
     aside = found.with_name(f"{found.name}.aside-{_stamp()}")
@@ -48,8 +48,9 @@ def reset(node: int, folder: Path | None, json_path: str | None) -> None:
     say(f"{found} is {aside} now; nothing is deleted")
     say(
         f"started again, node {node} begins with an empty folder. While others of its cluster have "
-        "theirs, it takes no part, and `logstore status` says why: a new replica cannot join a "
-        "cluster yet. If all folders of the cluster are moved aside, a new cluster can be formed"
+        "theirs, it asks them for a place, and it takes no part before it has one: `logstore "
+        "status` says why. If all folders of the cluster are moved aside, a new cluster can be "
+        "formed"
     )
 
 

@@ -1,7 +1,7 @@
 """Messages between replicas: the control lane (at most 4 KiB) and the bulk lane (appends).
 
-Numbers 1-31 are the control lane, 32-63 the bulk lane; 15-31 and 37-63 are reserved for learners,
-joint consensus and repair. Raft uses these structs as they are. Fields mean what
+Numbers 1-31 are the control lane, 32-63 the bulk lane; 17-31 and 37-63 are reserved for members
+and repair. Raft uses these structs as they are. Fields mean what
 they mean in the Raft thesis unless it is said otherwise.
 """
 
@@ -13,7 +13,7 @@ from logstore.errors import FormatError
 from logstore.format.entry import ENTRY_HEADER_SIZE, EntryHeader, unpack_entry_header
 from logstore.format.first_lsn import FIRST_LSN_SIZE
 from logstore.format.message import register
-from logstore.model import Index, Lsn, Term
+from logstore.model import Index, Lsn, NodeId, Term
 
 NO_ROUND = 0  # rounds begin at 1
 
@@ -138,6 +138,24 @@ class StartSeen(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=14):
     nonce: int
 
 
+class JoinRequest(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=15):
+    """Asks the leader for a place in the cluster (SAFETY L4), for the sender's number and uuid;
+    `port` is the first one of its ports on `host`. An older version does not know this message, and
+    drops it."""
+
+    port: int
+    host: bytes
+
+
+class JoinAnswer(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=16):
+    """`code` is an ErrorCode. OK: a committed CONFIG names the replica that asked; else `reason`
+    says why not. `leader`: which node to ask, 0 if the sender knows none."""
+
+    code: int
+    leader: NodeId
+    reason: bytes
+
+
 class Append(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=32):
     """One entry of the leader of `term`. The previous entry's index, term, next LSN and chain are
     header.index - 1, header.prev_term, header.first_lsn and header.prev_chain (S3). The body, if
@@ -223,8 +241,11 @@ ControlMessage = (
 )  # fmt: skip
 InitMessage = InitStatusRequest | InitStatus | InitPrepare | InitPrepared | InitCommit
 StartMessage = StartReport | StartSeen
+JoinMessage = JoinRequest | JoinAnswer
 BulkAnswer = AppendAccepted | AppendPersisted | AppendReject
-PeerMessage = ControlMessage | InitMessage | StartMessage | BulkAnswer | Append | Install
+PeerMessage = (
+    ControlMessage | InitMessage | StartMessage | JoinMessage | BulkAnswer | Append | Install
+)  # fmt: skip
 
 register(1, PreVoteRequest, "QQQ")
 register(2, PreVoteReply, "Q?")
@@ -240,6 +261,8 @@ register(11, InitPrepared, "Q")
 register(12, InitCommit, "Q16s", has_tail=True, tail_unit=FIRST_LSN_SIZE)
 register(13, StartReport, "Q")
 register(14, StartSeen, "16sQQ")
+register(15, JoinRequest, "H", has_tail=True)
+register(16, JoinAnswer, "HH", has_tail=True)
 register(32, AppendFrame, f"QQQ{ENTRY_HEADER_SIZE}s")
 register(33, AppendAccepted, "QQQ")
 register(34, AppendPersisted, "QQ")

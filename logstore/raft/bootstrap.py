@@ -12,8 +12,10 @@ or where entropy comes from (a seeded `Random` is an argument).
 At most one cluster id can win. The first VOTER is a coordinator whose own nonce is still the
 attempt's. Any other attempt would have to prepare that coordinator again, which a VOTER refuses. So
 a STARTING node that hears of a VOTER may take its cluster id whatever its own nonce is, since every
-node was prepared for it. An EMPTY node that hears of a VOTER has lost its disk and must not join in
-place (L1). A VOTER goes on answering, for nodes that missed the commit.
+node was prepared for it. An EMPTY node that hears of a VOTER is new, or has lost its disk, and must
+not come back in place (L1): it saves LEARNER with that cluster id, and asks for a place (L4). A
+LEARNER is only where a VOTER was, so it says as much of the cluster. Both go on answering, for
+nodes that missed the commit.
 
 The coordinator sends the first LSN with the cluster id. So all replicas have the same one, and only
 the coordinator must be given it.
@@ -38,7 +40,7 @@ from logstore.format.peer_messages import (
     InitStatusRequest,
 )
 from logstore.limits import LOG_AGAIN_NS
-from logstore.model import Lsn, NodeId, ReplicaState
+from logstore.model import FORMED_STATES, Lsn, NodeId, ReplicaState
 from logstore.raft.effects import Log
 
 CLUSTER_ID_SIZE = 16
@@ -71,7 +73,7 @@ class SendInit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=161):
 
 
 class InitDone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=162):
-    """This node is a VOTER of `cluster_id`, durably: create the log, start the core."""
+    """This node is a VOTER or a LEARNER of `cluster_id`, durably: create the log."""
 
     cluster_id: bytes
 
@@ -142,7 +144,7 @@ class Bootstrap:
         self._uuids: dict[NodeId, bytes] = {node: replica_uuid}
         self._retries_yielded = 0
         self._out: list[InitEffect] = []
-        self.deadline_ns = NEVER_NS if state == ReplicaState.VOTER else 0
+        self.deadline_ns = NEVER_NS if state in FORMED_STATES else 0
         self.refusal = ""
         self._refusal_kind = ""
         self._now_ns = 0
@@ -155,7 +157,7 @@ class Bootstrap:
 
     @property
     def cluster_id(self) -> bytes:
-        """The durable cluster id; only a VOTER's is final."""
+        """The durable cluster id; final once the state is of a formed cluster."""
         return self._durable.cluster_id
 
     @property
@@ -164,10 +166,12 @@ class Bootstrap:
         return self._durable.first_lsn
 
     def on_tick(self, now_ns: int) -> list[InitEffect]:
-        """Repeat unanswered requests, and begin an attempt once all nodes have answered."""
+        """Repeat unanswered requests, and begin an attempt once all nodes have answered; or join
+        the cluster that some have named since the last time."""
         self._now_ns = now_ns
         if now_ns < self.deadline_ns:
             return []
+        self._join_if_formed()
         self.deadline_ns = now_ns + RETRY_NS
         self._retries_yielded = max(0, self._retries_yielded - 1)
         request = InitStatusRequest(self._durable.nonce)
@@ -224,9 +228,9 @@ class Bootstrap:
             return []
         self._durable, self._saving = saved, None
         coordinator, self._answer_when_saved = self._answer_when_saved, None
-        if saved.state == ReplicaState.VOTER:
+        if saved.state in FORMED_STATES:
             self.deadline_ns = NEVER_NS
-            for peer in self._peers:
+            for peer in self._peers if saved.state == ReplicaState.VOTER else ():
                 self._send(peer, InitCommit(saved.nonce, saved.cluster_id, saved.first_lsn_bytes))
             self._out.append(InitDone(saved.cluster_id))
         elif saved == self._attempt:
@@ -239,12 +243,12 @@ class Bootstrap:
 
     def _begin_if_all_answered(self) -> None:
         is_free = self._attempt is None and self._saving is None and not self._retries_yielded
-        if not (self._is_coordinator and is_free and self.state != ReplicaState.VOTER):
+        if not (self._is_coordinator and is_free and self.state not in FORMED_STATES):
             return
         answers = self._peer_states.values()
         if len(answers) < len(self._peers):
             return
-        if any(heard.state == ReplicaState.VOTER for heard in answers):
+        if any(heard.state in FORMED_STATES for heard in answers):
             return
         newest = max([self._durable.nonce, *(heard.nonce for heard in answers)])
         number = (newest >> _ATTEMPT_BITS) + 1
@@ -279,34 +283,54 @@ class Bootstrap:
 
     def _on_status(self, sender: NodeId, heard: _InitState) -> None:
         self._peer_states[sender] = heard
-        if heard.state == ReplicaState.VOTER:
-            self._on_voter_seen(sender, heard)
+        if heard.state in FORMED_STATES:
+            self._on_formed(sender, msgspec.structs.replace(heard, state=ReplicaState.VOTER))
         elif self._attempt is not None and heard.nonce > self._attempt.nonce:
             self._attempt = None  # another node has a newer attempt: begin again above it, later
             self._retries_yielded = RETRIES_YIELDED
         else:
             self._begin_if_all_answered()
 
-    def _on_voter_seen(self, sender: NodeId, voter: _InitState) -> None:
-        if self.state == ReplicaState.EMPTY:
-            self._refuse(
-                "lost",
-                f"node {sender} votes in a cluster already, and this node has no log: its disk "
-                "was lost or is new; it stays out until it is added as a new replica",
-            )
-        elif self.state == ReplicaState.VOTER:
+    def _on_formed(self, sender: NodeId, voter: _InitState) -> None:
+        """A peer is of a cluster that is formed. An EMPTY node waits for the next tick, since other
+        peers may know better where the log began, or name another cluster."""
+        if self.state in FORMED_STATES:
             if voter.cluster_id != self._durable.cluster_id:
                 self._refuse("foreign", f"node {sender} belongs to another cluster")
-        elif self._saving is None or self._saving.state != ReplicaState.VOTER:
+        elif self.state == ReplicaState.STARTING and (
+            self._saving is None or self._saving.state not in FORMED_STATES
+        ):
             self._attempt = None
             if voter.cluster_id == self._durable.cluster_id:
                 # a voter whose log was trimmed does not know any more where it began
                 voter = msgspec.structs.replace(voter, first_lsn=self._durable.first_lsn)
             self._save(voter)
 
+    def _join_if_formed(self) -> None:
+        """An EMPTY node becomes a LEARNER of the cluster that its peers are of (L4). A peer whose
+        log was trimmed does not know any more where it began: the lowest first LSN is the best."""
+        if self.state != ReplicaState.EMPTY or self._saving is not None:
+            return
+        formed = {
+            peer: heard for peer, heard in self._peer_states.items() if heard.state in FORMED_STATES
+        }
+        if not formed:
+            return
+        if len({heard.cluster_id for heard in formed.values()}) > 1:
+            self._refuse(
+                "foreign",
+                f"nodes {sorted(formed)} are of different clusters, and this node has no log: name "
+                "the nodes of one cluster in its configuration file",
+            )
+            return
+        first = min(formed.values(), key=lambda heard: heard.first_lsn)
+        self._attempt = None
+        self.refusal = self._refusal_kind = ""
+        self._save(msgspec.structs.replace(first, state=ReplicaState.LEARNER))
+
     def _on_prepare(self, sender: NodeId, wanted: _InitState) -> None:
         newest = self._saving or self._durable
-        if ReplicaState.VOTER in (newest.state, self._durable.state):
+        if not FORMED_STATES.isdisjoint((newest.state, self._durable.state)):
             self._send_status(sender)
         elif wanted == self._durable and self._saving is None:
             self._send(sender, InitPrepared(wanted.nonce))

@@ -128,7 +128,7 @@ CAUSES: dict[str, Callable[[Site], str]] = {
         lambda site: site.serve(DEAD)
     ),
     "… is node 1's, this is node 3: check the folder": _up_with_another_nodes_folder,
-    "this node has no log: its disk was lost or is new": _up_with_an_empty_folder,
+    "it has no place in the cluster": _up_with_an_empty_folder,
     "meta.a and meta.b are both damaged or missing": _up_without_meta,
 }
 

@@ -189,7 +189,9 @@ def test_a_replica_without_meta_stays_out_and_says_so(cluster: QuickCluster) -> 
     load.assert_kept()
 
 
-def test_a_replica_that_lost_its_disk_stays_out_and_says_so(cluster: QuickCluster) -> None:
+def test_a_replica_that_lost_its_disk_has_no_place_and_says_so(
+    cluster: QuickCluster,
+) -> None:
     """It may have voted in a term that the others do not remember (SAFETY L1)."""
     node = cluster.followers()[0]
     others = [other for other in cluster.nodes if other != node]
@@ -199,11 +201,11 @@ def test_a_replica_that_lost_its_disk_stays_out_and_says_so(cluster: QuickCluste
     cluster.start(node)
     with Load(cluster, others) as load, logstore.connect(cluster.endpoints, timeout=20) as log:
         assert poll_until(
-            lambda: "its disk was lost" in _status_row(log, node).get("refusal", ""),
+            lambda: "need format level" in _status_row(log, node).get("refusal", ""),
             RECOVERY_TIMEOUT_S,
         ), log.admin.status()
         row = _status_row(log, node)
-        assert (row["state"], row["role"]) == ("empty", "none")
+        assert (row["state"], row["role"]) == ("learner", "none")
         load.wait_for_progress(5)
     assert cluster.stop(node)
     shutil.rmtree(folder)

@@ -18,9 +18,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "lost-disk-comes-back-in-place",
         "SAFETY L1, FAULTS D21",
-        f"{BOOTSTRAP}._on_voter_seen",
-        "if self.state == ReplicaState.EMPTY:",
-        "if self.state < ReplicaState.EMPTY:",
+        f"{BOOTSTRAP}._join_if_formed",
+        "state=ReplicaState.LEARNER",
+        "state=ReplicaState.VOTER",
         "an empty replica joins a cluster that votes already, under the number of an old voter",
     ),
     mutant(

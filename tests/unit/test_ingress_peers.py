@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from crc32c import crc32c
 
-from actors.messages import InitReceived
+from actors.messages import InitReceived, JoinReceived, TellJoin
 from actors.topology import Counter
 from logstore.format.configuration_body import (
     Configuration,
@@ -26,6 +26,8 @@ from logstore.format.peer_messages import (
     InitStatus,
     InitStatusRequest,
     Install,
+    JoinAnswer,
+    JoinRequest,
     PreVoteReply,
     StartSeen,
     VoteReply,
@@ -38,6 +40,7 @@ from tests.unit.ingress_stage import CLUSTER, OUR_UUID, Stage
 from transport import link
 
 BEAT = Heartbeat(3, 0, 1, 0, 0, 1, 0)
+JOIN = JoinRequest(7100, b"node-2")
 
 
 @pytest.fixture
@@ -116,6 +119,29 @@ def test_bootstrap_messages_pass_without_a_cluster_id(stage):
     assert stage.heard() == [InitReceived(2, b"\2" * 16, InitStatusRequest(5))]
     stage.peer_send("peer_control", InitStatusRequest(5), cluster_id=b"another cluster!")
     assert stage.heard() == []
+
+
+def test_a_replica_that_asks_to_join_is_not_yet_who_answers_under_its_number(stage):
+    """SAFETY L1: nor does its request say who is."""
+    stage.peer_send("peer_control", JOIN, sender_uuid=b"x" * 16)
+    stage.peer_send("peer_control", BEAT)
+    stage.peer_send("peer_control", JOIN, sender_uuid=b"x" * 16)
+    stage.peer_send("peer_control", BEAT, sender_uuid=b"x" * 16)
+    asked = JoinReceived(2, b"x" * 16, JOIN)
+    assert stage.heard() == [asked, events.ControlReceived(2, 3, BEAT), asked]
+    refused = JoinAnswer(18, 1, b"no place is reserved")
+    stage.tell(TellJoin(2, refused, b"x" * 16))
+    assert stage.peer_receive("peer_control")[1] == refused
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [{"cluster_id": b"another cluster!"}, {"cluster_id": bytes(16)}, {"sender_uuid": OUR_UUID}],
+)
+def test_a_replica_of_another_cluster_or_a_copy_does_not_join(stage, envelope):
+    stage.peer_send("peer_control", JOIN, **envelope)
+    assert stage.heard() == []
+    assert stage.counter(Counter.FRAMES_FOREIGN) == 1
 
 
 def test_answers_return_on_the_pair_and_lane_of_the_question(stage):

@@ -7,6 +7,7 @@ import pytest
 
 from actors import topology
 from actors.messages import (
+    CreateLog,
     InitAnswered,
     InitReceived,
     InitRequested,
@@ -42,18 +43,23 @@ def status(raft):
     return msgspec.json.decode(reported.document)
 
 
+def hear_of_two_clusters(raft):
+    raft.time_out()
+    for peer, cluster in ((2, CLUSTER), (3, b"o" * 16)):
+        told = InitReceived(peer, bytes([peer]) * 16, InitStatus(ReplicaState.VOTER, 9, cluster))
+        raft.say(topology.INGRESS, told, channel=topology.CONTROL)
+    raft.time_out()
+
+
 def test_who_is_refused_by_the_bootstrap_says_so_in_status_and_to_init(raft):
-    """SAFETY L1, L2: an empty disk among voters stays out."""
     raft.recover(ReplicaState.EMPTY)
-    told = InitStatus(ReplicaState.VOTER, 9, CLUSTER)
-    raft.say(topology.INGRESS, InitReceived(2, PEER_UUID, told), channel=topology.CONTROL)
-    assert "its disk was lost or is new" in status(raft)["refusal"]
+    hear_of_two_clusters(raft)
+    assert "are of different clusters" in status(raft)["refusal"]
     raft.say(topology.INGRESS, InitRequested(7, 1), channel=topology.CONTROL)
     [answer] = of(InitAnswered, raft.heard(topology.INGRESS))
     assert answer.code == ErrorCode.INVALID_REQUEST
     folder = raft.stage.station(topology.RAFT).folder
-    assert answer.reason.startswith(f"the folder of node 1, {folder}, holds no log: node 2 votes")
-    assert "its disk was lost" in answer.reason
+    assert answer.reason.startswith(f"the folder of node 1, {folder}, holds no log: nodes [2, 3]")
 
 
 def test_an_init_that_waits_is_answered_once_its_node_is_refused(raft):
@@ -61,11 +67,29 @@ def test_an_init_that_waits_is_answered_once_its_node_is_refused(raft):
     raft.recover(ReplicaState.EMPTY)
     raft.say(topology.INGRESS, InitRequested(7, 1), channel=topology.CONTROL)
     assert of(InitAnswered, raft.heard(topology.INGRESS)) == []
-    told = InitStatus(ReplicaState.VOTER, 9, CLUSTER)
-    raft.say(topology.INGRESS, InitReceived(2, PEER_UUID, told), channel=topology.CONTROL)
+    hear_of_two_clusters(raft)
     [answer] = of(InitAnswered, raft.heard(topology.INGRESS))
     assert (answer.request_id, answer.code) == (7, ErrorCode.INVALID_REQUEST)
-    assert "its disk was lost" in answer.reason
+    assert "are of different clusters" in answer.reason
+
+
+def test_an_init_at_a_node_that_joins_is_refused_before_and_after_it_has(raft):
+    raft.recover(ReplicaState.EMPTY)
+    raft.say(topology.INGRESS, InitRequested(7, 1), channel=topology.CONTROL)
+    raft.time_out()
+    told = InitReceived(2, PEER_UUID, InitStatus(ReplicaState.VOTER, 9, CLUSTER))
+    raft.say(topology.INGRESS, told, channel=topology.CONTROL)
+    raft.time_out()
+    [save] = of(SaveInit, raft.heard(topology.WRITER))
+    assert (save.state, save.cluster_id) == (ReplicaState.LEARNER, CLUSTER)
+    raft.say(topology.WRITER, InitSaved(save.seq))
+    assert of(CreateLog, raft.heard(topology.WRITER)) == [CreateLog(CLUSTER)]
+    raft.say(topology.INGRESS, InitRequested(8, 1), channel=topology.CONTROL)
+    answers = of(InitAnswered, raft.heard(topology.INGRESS))
+    assert [(each.request_id, each.code) for each in answers] == [
+        (7, ErrorCode.INVALID_REQUEST), (8, ErrorCode.INVALID_REQUEST),
+    ]  # fmt: skip
+    assert "belongs to a cluster that was formed without it" in answers[0].reason
 
 
 def test_p1_who_asks_for_another_first_lsn_than_the_log_has_is_told_so(raft):

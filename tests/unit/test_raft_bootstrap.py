@@ -259,27 +259,92 @@ def test_l2_a_voter_goes_on_answering() -> None:
     assert not bootstrap.on_init_requested(FIRST_LSN)
 
 
-def test_l1_an_empty_node_among_voters_stays_out_and_says_so() -> None:
-    bootstrap = make(1)
+MEMBER_STATES = [ReplicaState.VOTER, ReplicaState.LEARNER]
+
+
+def joined(bootstrap: Bootstrap) -> SaveInit:
+    """What an EMPTY node saves at its next tick."""
+    (save,) = saves(bootstrap.on_tick(bootstrap.deadline_ns))
+    return save
+
+
+@pytest.mark.parametrize("auto_init", [True, False])
+@pytest.mark.parametrize("state", MEMBER_STATES)
+def test_l1_an_empty_node_among_voters_joins_and_does_not_come_back_in_place(
+    state: ReplicaState, auto_init: bool
+) -> None:
+    bootstrap = make(1, auto_init=auto_init)
+    assert not saves(bootstrap.on_tick(0))
     hear(bootstrap, 2, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER))
-    (log,) = hear(bootstrap, 3, InitStatus(ReplicaState.VOTER, 5, CLUSTER))
-    assert isinstance(log, Log)
-    assert "disk was lost" in bootstrap.refusal
-    assert not hear(bootstrap, 3, InitCommit(5, CLUSTER)), "said once"
+    assert not hear(bootstrap, 3, InitStatus(state, 5, CLUSTER)), "others may know better"
     assert not saves(bootstrap.on_init_requested(FIRST_LSN))
-    assert bootstrap.state == ReplicaState.EMPTY
+    save = joined(bootstrap)
+    assert save == SaveInit(1, ReplicaState.LEARNER, 5, CLUSTER, FIRST_LSN)
+    assert not saves(bootstrap.on_tick(bootstrap.deadline_ns)), "once"
+    assert bootstrap.on_saved(1) == [InitDone(CLUSTER)]
+    assert (bootstrap.state, bootstrap.deadline_ns) == (ReplicaState.LEARNER, NEVER_NS)
+    told = [(2, InitStatus(ReplicaState.LEARNER, 5, CLUSTER))]
+    assert sends(hear(bootstrap, 2, InitStatusRequest(0)), InitStatus) == told
+    assert sends(hear(bootstrap, 2, InitPrepare(99, NO_CLUSTER)), InitStatus) == told
+    assert not saves(hear(bootstrap, 3, InitCommit(5, CLUSTER)))
 
 
-def test_a_lost_disk_is_said_once_then_every_minute_however_many_peers_say_so() -> None:
+def test_a_node_that_joins_takes_the_lowest_first_lsn_it_hears_of() -> None:
+    """A voter whose log was trimmed does not know where it began."""
+    bootstrap = make(4, voters=4)
+    bootstrap.on_tick(0)
+    for peer, lsn in ((1, 90_000), (2, 7_000), (3, 90_000)):
+        told = InitStatus(ReplicaState.VOTER, 5, CLUSTER, pack_first_lsn(Lsn(lsn)))
+        hear(bootstrap, peer, told)
+    assert joined(bootstrap) == SaveInit(1, ReplicaState.LEARNER, 5, CLUSTER, Lsn(7_000))
+
+
+def test_an_empty_node_whose_peers_are_of_two_clusters_joins_none() -> None:
+    bootstrap = make(1)
+    bootstrap.on_tick(0)
+    hear(bootstrap, 2, InitStatus(ReplicaState.VOTER, 5, CLUSTER))
+    hear(bootstrap, 3, InitStatus(ReplicaState.VOTER, 5, bytes(15) + b"2"))
+    effects = bootstrap.on_tick(bootstrap.deadline_ns)
+    assert not saves(effects)
+    assert "nodes [2, 3] are of different clusters" in bootstrap.refusal
+    hear(bootstrap, 3, InitStatus(ReplicaState.VOTER, 5, CLUSTER))  # it was set right
+    assert joined(bootstrap).cluster_id == CLUSTER
+    assert bootstrap.refusal == ""
+
+
+def test_a_node_that_joined_names_peers_of_another_cluster() -> None:
+    bootstrap = make(2, state=ReplicaState.LEARNER, nonce=5, cluster_id=CLUSTER)
+    assert not bootstrap.on_tick(10**15)
+    assert not hear(bootstrap, 1, InitStatus(ReplicaState.LEARNER, 5, CLUSTER))
+    (log,) = hear(bootstrap, 1, InitStatus(ReplicaState.LEARNER, 5, NO_CLUSTER))
+    assert "another cluster" in log.text
+
+
+def test_nodes_of_two_clusters_are_named_once_then_every_minute() -> None:
     bootstrap = make(1)
     said = []
     for now_ns in range(0, 3 * LOG_AGAIN_NS, RETRY_NS):
         effects = bootstrap.on_tick(now_ns)
-        for voter in (2, 3):
-            effects += hear(bootstrap, voter, InitStatus(ReplicaState.VOTER, 5, CLUSTER))
+        for voter, cluster in ((2, CLUSTER), (3, bytes(15) + b"2")):
+            effects += hear(bootstrap, voter, InitStatus(ReplicaState.VOTER, 5, cluster))
         said += [(now_ns, each.text) for each in effects if isinstance(each, Log)]
-    assert [now_ns for now_ns, _ in said] == [0, LOG_AGAIN_NS, 2 * LOG_AGAIN_NS]
+    assert [now_ns for now_ns, _ in said] == [
+        RETRY_NS, RETRY_NS + LOG_AGAIN_NS, RETRY_NS + 2 * LOG_AGAIN_NS,
+    ]  # fmt: skip
     assert {text for _, text in said} == {bootstrap.refusal}
+
+
+def test_no_cluster_is_formed_beside_a_node_that_joined_one() -> None:
+    bootstrap = make(1)
+    hear(bootstrap, 2, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER))
+    assert not saves(hear(bootstrap, 3, InitStatus(ReplicaState.LEARNER, 5, CLUSTER)))
+    assert not saves(bootstrap.on_init_requested(FIRST_LSN))
+
+
+def test_a_node_that_missed_the_commit_takes_the_cluster_of_one_that_joined() -> None:
+    bootstrap = make(2, state=ReplicaState.STARTING, nonce=5, cluster_id=CLUSTER)
+    (save,) = saves(hear(bootstrap, 3, InitStatus(ReplicaState.LEARNER, 5, CLUSTER)))
+    assert save == SaveInit(1, ReplicaState.VOTER, 5, CLUSTER, FIRST_LSN)
 
 
 def test_l3_one_uuid_at_two_nodes_is_refused() -> None:

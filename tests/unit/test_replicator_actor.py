@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.messages import RotReported
+from actors.messages import JoinReceived, RotReported, TellJoin
 from actors.replicator.actor import RETRY_MAX_NS, RETRY_NS
 from actors.station import RING_RETRY_NS
 from actors.topology import Counter
@@ -16,6 +16,8 @@ from logstore.format.peer_messages import (
     AppendReject,
     Heartbeat,
     Install,
+    JoinAnswer,
+    JoinRequest,
     VoteReply,
 )
 from logstore.raft.effects import Rewind, Send, StopLeading
@@ -289,6 +291,14 @@ def test_only_the_peer_itself_is_believed(leading):
         leading.answer(vote, is_bulk=False, **wrong)
     assert leading.heard() == [ControlReceived(PEER, 1, vote)]
     assert leading.slots[Counter.FRAMES_FOREIGN] == 5
+
+
+def test_a_replica_that_joins_asks_and_hears_the_answer(leading):
+    asked, refused = JoinRequest(7100, b"node-1"), JoinAnswer(1, 3, b"node 3 leads")
+    leading.tell(TellJoin(PEER, asked))
+    assert asked in leading.controls()
+    leading.answer(refused, is_bulk=False)
+    assert leading.heard() == [JoinReceived(PEER, PEER_UUID, refused)]
 
 
 def test_an_answer_of_many_frames_is_dropped_and_counted(leading):

@@ -17,6 +17,8 @@ from transport.command_ring import record_bytes
 
 # A sender that has just sent orders that waited may offer the descriptor in its next do_work.
 _LATE_MAX = 1
+# What its sender sends again by itself.
+_DROPPED = Send | SendInit | messages.TellStart | messages.TellJoin
 
 
 class RefusedMessages:
@@ -36,7 +38,7 @@ class RefusedMessages:
         decoded: Any = messages.decode(message)
         if isinstance(decoded, Describe):
             self._newest, self._late = message, 0
-        elif not isinstance(decoded, Send | SendInit | messages.TellStart) and self._order is None:
+        elif not isinstance(decoded, _DROPPED) and self._order is None:
             self._order = message
         self.has_waiting = self._order is not None or self._newest is not None
 

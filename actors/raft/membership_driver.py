@@ -1,0 +1,61 @@
+"""What raft's driver does of itself for the members of the cluster (SAFETY L4).
+
+Owns which part hears what: a replica that joins, a leader that answers one. What it returns is a
+request for the core. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from actors.messages import JoinReceived, LogRecovered
+from actors.raft.join_requests import CHANGES_OF_RAFT, JoinRequests
+from actors.raft.joining import Joining
+from actors.raft.routes import Routes
+from actors.station import Station
+from logstore.format.peer_messages import JoinRequest
+from logstore.raft.core import RaftCore
+from logstore.raft.effects import ChangeAnswered, MembersChanged
+from logstore.raft.events import ChangeRequested
+
+
+class MembershipDriver:
+    """Of one incarnation of a replica of a cluster that is formed."""
+
+    def __init__(self, station: Station, routes: Routes, recovered: LogRecovered) -> None:
+        self._node = station.node
+        self._joining = Joining(station, routes, recovered)
+        self._requests = JoinRequests(routes, first_id=CHANGES_OF_RAFT + 1)
+
+    @property
+    def deadline_ns(self) -> int:
+        return self._joining.deadline_ns
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether this replica takes part."""
+        return self._joining.is_admitted
+
+    @property
+    def refusal(self) -> str:
+        """Why it does not yet; empty if it does."""
+        return self._joining.refusal
+
+    def on_tick(self, now_ns: int) -> None:
+        self._joining.on_tick(now_ns)
+
+    def on_join(self, received: JoinReceived, core: RaftCore | None) -> ChangeRequested | None:
+        message = received.message
+        if isinstance(message, JoinRequest):
+            return self._requests.on_request(received, message, core)
+        self._joining.on_answer(received, message)
+        return None
+
+    def on_members(self, changed: MembersChanged) -> None:
+        for part in (self._joining, self._requests):
+            part.on_members(changed)
+
+    def takes(self, answered: ChangeAnswered) -> bool:
+        """Whether it answers a request of this driver's, not one of ingress'."""
+        if answered.request_id < CHANGES_OF_RAFT:
+            return False
+        self._requests.on_answered(answered, self._node)
+        return True
