@@ -17,6 +17,7 @@ from actors.ingress.admission import Admission
 from actors.ingress.appends import Appends
 from actors.ingress.bulk import MESSAGES_PER_WORK, PeerBulk
 from actors.ingress.comparisons import Comparisons
+from actors.ingress.configuration_bound import ConfigurationBound
 from actors.ingress.configuration_offers import ConfigurationOffers
 from actors.ingress.control import ControlPort
 from actors.ingress.conversations import Conversations
@@ -77,7 +78,8 @@ class IngressActor:
         self._reads = LinearizableReads(self.admission, self._requests, ports.to_raft)
         conversations = Conversations()
         full_disks = FullDisks(self.admission, slots, station.limits)
-        self._bounds = TrimBounds(self.admission, ports.open_log, slots, full_disks)
+        bound = ConfigurationBound(ports.to_raft, slots)
+        self._bounds = TrimBounds(self.admission, ports.open_log, slots, full_disks, bound)
         self._control = ControlPort(
             ports.control,
             self._requests,
@@ -151,6 +153,8 @@ class IngressActor:
         slices += self._retention.do_work(now_ns)
         work += self._appends.do_work(now_ns)
         work += self._configurations.do_work()
+        is_leading = self.admission.gen is not None
+        self._bounds.configurations.do_work(now_ns, is_leading=is_leading)
         work += self.admission.propose()
         slices += self.admission.has_next_part
         self.admission.update_counters()
@@ -186,6 +190,7 @@ class IngressActor:
             self._guard.next_timer_ns,
             self._lags.next_timer_ns,
             self._retention.next_timer_ns,
+            self._bounds.configurations.next_timer_ns,
         )
 
     def on_close(self) -> None:
@@ -224,6 +229,7 @@ class IngressActor:
                     self._reads.on_read_index(message)
             case effects.MembersChanged():
                 self._replica.members = message
+                self._bounds.configurations.on_members(message)
             case effects.ChangeAnswered():
                 self._control.on_change(message)
             case effects.LevelAnswered():

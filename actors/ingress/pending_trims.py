@@ -1,9 +1,9 @@
 """Requests to move the log start: proposed, answered at their commit (SAFETY G1).
 
-Owns the requests for which a SESSION snapshot must be taken first: they are decided again once it
-is committed, and time out like every other request. Must not know how far a TRIM may reach. What
-another leader may have changed since is refused by a linearizable read, as in `changes`: a cursor
-that it deleted, a level that it raised, more that it committed.
+Owns the requests for which a SESSION snapshot or a CONFIG must come first: they are decided again
+once it is committed, and time out like every other request. Must not know how far a TRIM may reach.
+What another leader may have changed since is refused by a linearizable read, as in `changes`: a
+cursor that it deleted, a level that it raised, more that it committed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from actors.ingress.groups import HeldAnswer
 from actors.ingress.linearizable_reads import LinearizableReads, ReadKind, Reply
 from actors.ingress.pending_requests import Caller, Requests
 from actors.ingress.trim_bounds import TrimBounds
-from actors.ingress.trim_requests import SnapshotFirst
+from actors.ingress.trim_requests import ConfigurationFirst, SnapshotFirst
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import DoneReply, ErrorReply, TrimRequest
 from logstore.format.trim_entry import TrimEntry
 from logstore.limits import REQUESTS_PENDING_MAX
-from logstore.model import NO_INDEX, EntryKind, Lsn, Term
+from logstore.model import NO_INDEX, EntryKind, Index, Lsn, Term
 from logstore.session.session import Refused
 
-Decided: TypeAlias = TrimEntry | DoneReply | ErrorReply | SnapshotFirst | Refused
+Waits: TypeAlias = SnapshotFirst | ConfigurationFirst
+Decided: TypeAlias = TrimEntry | DoneReply | ErrorReply | Waits | Refused
 
 _log = logging.getLogger(__name__)
 _CONFIRMED = frozenset((ErrorCode.OUT_OF_RANGE, ErrorCode.LEVEL_REFUSED))
@@ -41,14 +42,14 @@ class PendingTrims:
         self._bounds = bounds
         self._requests = requests
         self._reads = reads
-        self._waiting: dict[int, Lsn] = {}  # for a snapshot: what each is to keep, by request
+        self._waiting: dict[int, Lsn] = {}  # what each is to keep, by request
         self._gen: tuple[Term, int] | None = None  # that they wait in
-        self._snapshot = NO_INDEX  # the one that is in the way
+        self._in_the_way = (NO_INDEX, NO_INDEX)  # the newest snapshot and CONFIG then
 
     def ask(self, caller: Caller, request: TrimRequest, now_ns: int) -> None:
-        """Propose the TRIM, now or once a snapshot allows it, or refuse it."""
+        """Propose the TRIM, now or once a snapshot or CONFIG allows it, or refuse it."""
         decided = self._bounds.decide(request.lsn)
-        if _needs_confirmation(decided) or isinstance(decided, TrimEntry | SnapshotFirst):
+        if _needs_confirmation(decided) or isinstance(decided, TrimEntry | Waits):
             if request_id := self._requests.add(caller, now_ns):
                 self._go_on(request_id, request.lsn, decided)
         elif isinstance(decided, Refused):
@@ -64,7 +65,7 @@ class PendingTrims:
             return 0
         if self._admission.gen != self._gen:
             return self._redirect()
-        if self._admission.snapshot_index == self._snapshot:
+        if self._newest == self._in_the_way:
             return 0
         waiting, self._waiting = self._waiting, {}
         for request_id, lsn in waiting.items():
@@ -83,8 +84,8 @@ class PendingTrims:
         """Do what was decided for a pending request."""
         if isinstance(decided, TrimEntry):
             self._propose(request_id, decided)
-        elif isinstance(decided, SnapshotFirst):
-            self._wait(request_id, lsn)
+        elif isinstance(decided, Waits):
+            self._wait(request_id, lsn, decided)
         elif _needs_confirmation(decided):
             again = ReadKind(lambda *_: self._confirmed(request_id, lsn), EntryKind.CURSOR)
             self._reads.begin(request_id, again, lsn)
@@ -96,7 +97,7 @@ class PendingTrims:
     def _confirmed(self, request_id: int, lsn: Lsn) -> Reply | None:
         """Raft has confirmed the leadership: refuse, or propose if it is allowed by now."""
         decided = self._bounds.decide(lsn)
-        if isinstance(decided, TrimEntry | SnapshotFirst):
+        if isinstance(decided, TrimEntry | Waits):
             self._go_on(request_id, lsn, decided)
             return None
         reply = refusal(decided) if isinstance(decided, Refused) else decided
@@ -108,13 +109,20 @@ class PendingTrims:
         reply = DoneReply(lsn)
         self._admission.take(entry).request = HeldAnswer(request_id, reply)
 
-    def _wait(self, request_id: int, lsn: Lsn) -> None:
-        self._gen, self._snapshot = self._admission.gen, self._admission.snapshot_index
+    @property
+    def _newest(self) -> tuple[Index, Index]:
+        return self._admission.snapshot_index, self._bounds.configurations.index
+
+    def _wait(self, request_id: int, lsn: Lsn, for_what: Waits) -> None:
+        self._gen, self._in_the_way = self._admission.gen, self._newest
         if len(self._waiting) >= REQUESTS_PENDING_MAX:  # some of them have timed out
             is_pending = self._requests.is_pending
             self._waiting = {each: kept for each, kept in self._waiting.items() if is_pending(each)}
         self._waiting[request_id] = lsn
-        self._admission.want_snapshot()
+        if isinstance(for_what, SnapshotFirst):
+            self._admission.want_snapshot()
+        else:
+            self._bounds.configurations.want()
 
     def _redirect(self) -> int:
         """The gen has ended, and the snapshot with it."""

@@ -4,7 +4,8 @@ Decides from the headers of the leader's own segments, which are in memory: each
 payloads and bytes come before it, and how old the newest of them is. So a TRIM begins the log
 with one of these segments, and none is proposed that frees none. It never passes a held cursor, and
 waits for a follower that catches up. Where only the newest SESSION snapshot is in the way, another
-is taken, once for each segment, unless full disks have no room for it (S9). Below format level 2
+is taken, once for each segment, unless full disks have no room for it (S9). Where only the newest
+CONFIG is in the way, the same members are committed once more. Below format level 2
 nothing is given up, and no snapshot is taken for it (S11). Must not know requests.
 
 Other replicas' segments may begin elsewhere: what they give back follows a segment later at most.
@@ -145,7 +146,11 @@ class Retention:
         count = self._not_needed(log, pairs[:count])
         snapshot = admission.snapshot_index
         wanted = pairs[count - 1].first_index if count else NO_INDEX
-        while count and pairs[count - 1].first_index > snapshot:
+        bound = self._bounds.configurations
+        if NO_INDEX < bound.index < wanted:
+            bound.want()
+        highest = min(snapshot, bound.index or snapshot)
+        while count and pairs[count - 1].first_index > highest:
             count -= 1
         if count:
             trim = trim_to(reason, row_before(pairs[count - 1]), level=admission.level)

@@ -1,8 +1,8 @@
 """How far the log may be trimmed now, on one replica (SAFETY G1, G7, S11).
 
-Decides for requests from the open gen, the newest SESSION snapshot, the log's format level, its
-files, and how far followers that catch up have come. Owns the reader of these files. Must not know
-who asks, nor how a request is answered.
+Decides for requests from the open gen, the newest SESSION snapshot and CONFIG, the log's format
+level, its files, and how far followers that catch up have come. Owns the reader of these files.
+Must not know who asks, nor how a request is answered.
 
 Invariant: however many ask for trims, the files are read for one new request in a do_work, and for
 one that waited: some 30 records each, below a millisecond. Headers of segments are read once.
@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.ingress.admission import APPENDS_COME_FIRST, NOT_OPEN, Admission
+from actors.ingress.configuration_bound import ConfigurationBound
 from actors.ingress.full_disks import FullDisks
 from actors.ingress.sockets_and_rings import Log
 from actors.ingress.trim_requests import (
+    ConfigurationFirst,
     SnapshotFirst,
     decide_by_bounds,
     decide_trim,
@@ -44,11 +46,13 @@ class TrimBounds:
         open_log: Callable[[], Log],
         slots: memoryview,
         full_disks: FullDisks,
+        configurations: ConfigurationBound,
     ) -> None:
         self._admission = admission
         self._open_log = open_log
         self._slots = slots
         self.full_disks = full_disks
+        self.configurations = configurations
         self._hold = HoldLogStart(NO_TERM, None)
         self._log: Log | None = None
         self._generation = 0  # of its files
@@ -85,7 +89,9 @@ class TrimBounds:
         """One more request may have the files read."""
         self._may_read = True
 
-    def decide(self, lsn: Lsn) -> TrimEntry | DoneReply | ErrorReply | SnapshotFirst | Refused:
+    def decide(
+        self, lsn: Lsn
+    ) -> TrimEntry | DoneReply | ErrorReply | SnapshotFirst | ConfigurationFirst | Refused:
         """The TRIM entry for a request, or why there is none (G1)."""
         admission, end_lsn = self._admission, Lsn(self._slots[Counter.VISIBLE])
         table = admission.table
@@ -112,6 +118,7 @@ class TrimBounds:
                 log,
                 lsn,
                 snapshot=snapshot,
+                configuration=self.configurations.index,
                 held=self.held,
                 level=admission.level,
                 may_take_snapshot=self.full_disks.have_room_for_snapshot,

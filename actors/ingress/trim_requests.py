@@ -1,8 +1,9 @@
 """How far the log start may move, and the TRIM entry that moves it (SAFETY G1).
 
 Decides from the session table and the log's files. A TRIM never reaches above the newest committed
-SESSION snapshot, without which no session table could be made again, nor above a held cursor; for a
-follower that catches up it waits (G7). No TRIM is written below format level 2: older versions take
+SESSION snapshot, without which no session table could be made again, nor above the newest committed
+CONFIG, without which no replica would campaign (C12), nor above a held cursor; for a follower that
+catches up it waits (G7). No TRIM is written below format level 2: older versions take
 it and keep the log (S11). Must not know who asks, or how a request is answered. A lower TRIM
 changes nothing, so who asks twice does no harm.
 """
@@ -33,6 +34,10 @@ _BY_FOLLOWER = (
 
 class SnapshotFirst(msgspec.Struct, frozen=True, gc=False):
     """Only the newest SESSION snapshot is in the way: another one must be committed first."""
+
+
+class ConfigurationFirst(msgspec.Struct, frozen=True, gc=False):
+    """Only the newest CONFIG is in the way: the same members must be committed once more first."""
 
 
 def why_level_forbids(level: int) -> str:
@@ -66,21 +71,23 @@ def decide_trim(
     lsn: Lsn,
     *,
     snapshot: Index,
+    configuration: Index,
     held: Index | None,
     level: int,
     may_take_snapshot: bool,
-) -> TrimEntry | DoneReply | ErrorReply | SnapshotFirst:
+) -> TrimEntry | DoneReply | ErrorReply | SnapshotFirst | ConfigurationFirst:
     """The TRIM that keeps `lsn`, which is within the bounds, and what follows, or the answer
     without one.
 
     Args:
       snapshot: the first part of the newest committed SESSION snapshot; NO_INDEX: there is none.
+      configuration: the newest committed CONFIG; NO_INDEX: the log has none.
       held: what followers that catch up have; None: none does.
       level: the committed log's format level, at which trims are allowed.
       may_take_snapshot: full disks have room for another one (S9).
     """
     try:
-        before = _decide(log, lsn, snapshot, held)
+        before = _decide(log, lsn, snapshot, configuration, held)
         if isinstance(before, SnapshotFirst) and not may_take_snapshot:
             return _refuse_beyond(log, snapshot)
         if not isinstance(before, Row):
@@ -95,14 +102,20 @@ def decide_trim(
 
 
 def _decide(
-    log: Log, lsn: Lsn, snapshot: Index, held: Index | None
-) -> Row | DoneReply | ErrorReply | SnapshotFirst:
+    log: Log, lsn: Lsn, snapshot: Index, configuration: Index, held: Index | None
+) -> Row | DoneReply | ErrorReply | SnapshotFirst | ConfigurationFirst:
     """The entry that is to become the log start, or the answer without a TRIM."""
     start = log.start
     if snapshot == NO_INDEX or lsn > log.row(snapshot).header.first_lsn:
         return SnapshotFirst()
+    highest = snapshot
+    if configuration != NO_INDEX:
+        configuration = max(configuration, Index(start.index + 1))
+        if lsn > log.row(configuration).header.first_lsn:
+            return ConfigurationFirst()
+        highest = min(snapshot, configuration)
     # entries without LSNs stand at the LSN of the next one: the snapshot's parts among them
-    kept = min(log.index_of_lsn(lsn, snapshot), snapshot)
+    kept = min(log.index_of_lsn(lsn, highest), highest)
     if kept <= start.index + 1:
         return DoneReply(start.next_lsn)
     before = log.row(Index(kept - 1))
