@@ -198,7 +198,7 @@ class TellStart(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=202)
     message: StartMessage
 
 
-class JoinReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=206):
+class JoinReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=208):
     """ingress to raft: a replica asks to join (SAFETY L4); a replicator to raft: what a peer
     answers to that."""
 
@@ -207,7 +207,7 @@ class JoinReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2
     message: JoinMessage
 
 
-class TellJoin(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=207):
+class TellJoin(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=209):
     """raft to a replicator, to ask `peer` for a place in its cluster; to ingress, to answer the
     replica `uuid` that asked under the number `peer`."""
 
