@@ -128,7 +128,7 @@ def test_a_replica_that_asks_to_join_is_not_yet_who_answers_under_its_number(sta
     stage.peer_send("peer_control", JOIN, sender_uuid=b"x" * 16)
     stage.peer_send("peer_control", BEAT, sender_uuid=b"x" * 16)
     asked = JoinReceived(2, b"x" * 16, JOIN)
-    assert stage.heard() == [asked, events.ControlReceived(2, 3, BEAT), asked]
+    assert stage.heard() == [asked, events.ControlReceived(2, 3, BEAT, b"\2" * 16), asked]
     refused = JoinAnswer(18, 1, b"no place is reserved")
     stage.tell(TellJoin(2, refused, b"x" * 16))
     assert stage.peer_receive("peer_control")[1] == refused
