@@ -151,7 +151,7 @@ class RaftActor:
         if self._starts is not None:
             self._starts.on_tick(now_ns)
         if self._membership is not None:
-            self._membership.on_tick(now_ns)
+            self._request(self._membership.on_tick(now_ns, self._core))
         self._routes.flush(now_ns)
         self._housekeep(now_ns)
         return len(received)
@@ -366,6 +366,8 @@ class RaftActor:
             raise ReplicaLost(message.forgotten.words)  # the next incarnation says so (L6)
         if self._starts is None:
             return
+        if isinstance(message, StartReceived) and self._membership is not None:
+            self._membership.on_heard(message)
         if isinstance(message, StartSaved):
             self._starts.on_saved(message.start)
         elif (forgotten := self._starts.on_received(message)) is not None:

@@ -1,12 +1,13 @@
-"""What raft's driver does of itself for the members of the cluster (SAFETY L4).
+"""What raft's driver does of itself for the members of the cluster (SAFETY C5a, L4).
 
-Owns which part hears what: a replica that joins, a leader that answers one. What it returns is a
-request for the core. Decides nothing.
+Owns which part hears what: a replica that joins, a leader that answers one, a leader whose log
+lacks the first CONFIG. What it returns is a request for the core. Decides nothing.
 """
 
 from __future__ import annotations
 
-from actors.messages import JoinReceived, LogRecovered
+from actors.messages import JoinReceived, LogRecovered, StartReceived
+from actors.raft.first_configuration import FirstConfiguration
 from actors.raft.join_requests import CHANGES_OF_RAFT, JoinRequests
 from actors.raft.joining import Joining
 from actors.raft.routes import Routes
@@ -23,6 +24,7 @@ class MembershipDriver:
     def __init__(self, station: Station, routes: Routes, recovered: LogRecovered) -> None:
         self._node = station.node
         self._joining = Joining(station, routes, recovered)
+        self._founding = FirstConfiguration(station, recovered, request_id=CHANGES_OF_RAFT)
         self._requests = JoinRequests(routes, first_id=CHANGES_OF_RAFT + 1)
 
     @property
@@ -39,8 +41,12 @@ class MembershipDriver:
         """Why it does not yet; empty if it does."""
         return self._joining.refusal
 
-    def on_tick(self, now_ns: int) -> None:
+    def on_tick(self, now_ns: int, core: RaftCore | None) -> ChangeRequested | None:
         self._joining.on_tick(now_ns)
+        return None if core is None else self._founding.on_tick(now_ns, core)
+
+    def on_heard(self, received: StartReceived) -> None:
+        self._founding.on_heard(received)
 
     def on_join(self, received: JoinReceived, core: RaftCore | None) -> ChangeRequested | None:
         message = received.message
@@ -50,12 +56,15 @@ class MembershipDriver:
         return None
 
     def on_members(self, changed: MembersChanged) -> None:
-        for part in (self._joining, self._requests):
+        for part in (self._joining, self._founding, self._requests):
             part.on_members(changed)
 
     def takes(self, answered: ChangeAnswered) -> bool:
         """Whether it answers a request of this driver's, not one of ingress'."""
         if answered.request_id < CHANGES_OF_RAFT:
             return False
-        self._requests.on_answered(answered, self._node)
+        if answered.request_id == CHANGES_OF_RAFT:
+            self._founding.on_answered(answered)
+        else:
+            self._requests.on_answered(answered, self._node)
         return True
