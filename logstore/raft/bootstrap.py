@@ -195,8 +195,13 @@ class Bootstrap:
     def on_message(
         self, sender: NodeId, sender_uuid: bytes, message: InitMessage
     ) -> list[InitEffect]:
-        """A bootstrap message of a configured peer; others are not answered."""
-        if sender not in self._peers or not self._has_own_uuid(sender, sender_uuid):
+        """A bootstrap message of a configured peer. Others are told that there is a cluster, once
+        there is one: they may join it (L4)."""
+        if sender not in self._peers:
+            if isinstance(message, InitStatusRequest) and self.state in FORMED_STATES:
+                self._send_status(sender)
+            return self._take()
+        if not self._has_own_uuid(sender, sender_uuid):
             return self._take()
         try:
             self._dispatch(sender, message)

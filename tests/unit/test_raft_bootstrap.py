@@ -382,9 +382,21 @@ def test_an_attempt_yields_to_a_newer_one_and_is_repeated_later_above_it() -> No
 
 def test_strangers_are_not_answered_and_saves_never_ordered_stop() -> None:
     bootstrap = make(1)
-    assert not bootstrap.on_message(NodeId(9), b"y" * 16, InitStatusRequest(0))
+    request = NodeId(9), b"y" * 16, InitStatusRequest(0)
+    assert not bootstrap.on_message(*request)
     with pytest.raises(InvariantViolated):
         bootstrap.on_saved(1)
+
+
+@pytest.mark.parametrize("state", [ReplicaState.VOTER, ReplicaState.LEARNER])
+def test_strangers_hear_that_there_is_a_cluster(state: ReplicaState) -> None:
+    bootstrap = make(1, state=state, cluster_id=CLUSTER)
+    [sent] = bootstrap.on_message(NodeId(9), b"y" * 16, InitStatusRequest(0))
+    assert isinstance(sent, SendInit)
+    assert isinstance(sent.message, InitStatus)
+    assert (sent.peer, sent.message.state, sent.message.cluster_id) == (9, state, CLUSTER)
+    prepare = InitPrepare(7, CLUSTER)
+    assert not bootstrap.on_message(NodeId(9), b"y" * 16, prepare)
 
 
 def test_a_prepare_saved_for_an_attempt_given_up_meanwhile_is_answered_to_nobody() -> None:
