@@ -44,13 +44,13 @@ from actors.raft.log_files import FileLogView
 from actors.raft.membership_driver import MembershipDriver
 from actors.raft.replicator_inbox import ReplicatorInbox
 from actors.raft.routes import Routes
-from actors.raft.start_reports import StartReports
+from actors.raft.start_reports import StartReports, entries_forgotten
 from actors.raft.status_document import FaultyLsns, status_document
 from actors.raft.unsettled_ranges import UnsettledRanges
 from actors.station import DRAIN_MAX, Inbox, Station
 from actors.topology import Counter
 from logstore.errors import ErrorCode, ReplicaLost
-from logstore.format.meta import Forgotten, ForgottenWhat
+from logstore.format.meta import Forgotten
 from logstore.model import FORMED_STATES, NO_NODE, Lsn, NodeId, Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
@@ -81,7 +81,6 @@ from logstore.raft.events import (
     Tick,
     TransferRequested,
 )
-from logstore.raft.state import Lost
 from logstore.storage.log_reader import LogReader
 
 # The orderly stop's own transfer; operators' requests are numbered from 1 by ingress.
@@ -277,7 +276,7 @@ class RaftActor:
                 case Log():
                     log.warning("%s", effect.text)
                     if core.lost is not None:
-                        self._forget(_entries_forgotten(core.lost))
+                        self._forget(entries_forgotten(core.lost))
                 case TransferAnswered():
                     self._on_transfer_answered(effect)
                 case Admit() | Accepted() if not core.is_admitting:
@@ -488,10 +487,6 @@ class RaftActor:
                 floor = min(floor, hold)
         if floor > self._freer.free:
             self._freer.set_free(floor)
-
-
-def _entries_forgotten(lost: Lost) -> Forgotten:
-    return Forgotten(ForgottenWhat.ENTRIES, lost.told_by, lost.last_index, lost.acknowledged)
 
 
 def _identity(recovered: LogRecovered) -> Identity:

@@ -16,6 +16,7 @@ from logstore.format.peer_messages import StartReport, StartSeen
 from logstore.format.peer_starts import PeerStart
 from logstore.model import NodeId
 from logstore.raft.seen_starts import PeerStarts, is_forgotten
+from logstore.raft.state import Lost
 
 ASK_AGAIN_MAX_NS = 60_000_000_000
 NEVER_NS = 1 << 62
@@ -96,3 +97,8 @@ class StartReports:
     def _answer(self, peer: NodeId, seen: PeerStart) -> None:
         message = StartSeen(seen.replica_uuid, seen.boot, seen.nonce)
         self._routes.ingress.send(TellStart(peer, message))
+
+
+def entries_forgotten(lost: Lost) -> Forgotten:
+    """What the core reports as lost, as META keeps it."""
+    return Forgotten(ForgottenWhat.ENTRIES, lost.told_by, lost.last_index, lost.acknowledged)
