@@ -130,8 +130,11 @@ def promote(
 
     Example: logstore member promote 4 --timeout 600
     """
+    until_ns = seconds_from_now(timeout_s)
     with connect(endpoints, timeout=timeout_s) as client:
-        client.admin.promote_member(number, force=is_forced, on_wait=_sayer())
+        _wait_until_joined(client, number, until_ns)
+        left_s = max(0.1, (until_ns - monotonic_ns()) / 1e9)
+        client.admin.promote_member(number, force=is_forced, timeout=left_s, on_wait=_sayer())
         found = client.admin.members()
     _report(found, number, json_path)
     say(f"node {number} is a voter: {_count_of(found)}")
@@ -197,6 +200,25 @@ def replace(
     if now is not None:  # always: it was waited for
         _report(found, now.number, json_path)
         say(f"node {now.number} at {now.host}:{now.port} votes in place of node {number}")
+
+
+def _wait_until_joined(client: LogClient, number: int, until_ns: int) -> None:
+    """Wait while the place of this number is reserved for a replica that has not joined.
+
+    Raises:
+      NotReady: it has not joined in time.
+    """
+    tell = _sayer()
+    while True:
+        found = client.admin.members()
+        row = found.member(number)
+        if row is None or row.role != "reserved":
+            return  # the leader says whether there is such a learner
+        words = f"node {number} has not joined: {_how_to_join(number, found)}"
+        if monotonic_ns() >= until_ns:
+            raise NotReady(words)
+        tell(words)
+        select.poll().poll(LOOK_MS)
 
 
 def _wait_for_voter(

@@ -273,6 +273,19 @@ def test_promote_says_what_it_waits_for_and_each_reason_once(
     assert capfd.readouterr().err.endswith("error: it is 9 bytes behind\n")
 
 
+def test_promote_waits_for_a_replica_that_has_not_joined(
+    played: Played, capfd: pytest.CaptureFixture[str]
+) -> None:
+    played.rows.append(played.row(4, "10.0.0.4", 7100, "reserved"))
+    assert run("member", "promote", "4") == 0
+    assert capfd.readouterr().err.startswith("waiting: node 4 has not joined: start it with an")
+    played.rows.append(played.row(5, "10.0.0.5", 7100, "reserved"))
+    played.joins_as = "reserved"
+    assert run("member", "promote", "5", "--timeout", "0.5") == 3
+    assert "error: node 5 has not joined" in capfd.readouterr().err
+    assert [each.number for each in played.asked] == [4]
+
+
 def test_remove_and_refusals_have_their_exit_status(
     played: Played, capfd: pytest.CaptureFixture[str]
 ) -> None:
