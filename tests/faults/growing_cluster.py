@@ -28,7 +28,7 @@ PACE_S = 0.002
 
 def growing_config(replicas: int) -> Any:
     nodes = make_config(replicas, Random()).nodes
-    return msgspec.structs.replace(quick_config(), nodes=nodes)
+    return msgspec.structs.replace(quick_config(ring="auto"), nodes=nodes)
 
 
 class GrowingCluster(QuickCluster):
@@ -152,5 +152,6 @@ class Load:
         assert len(self.lsns) == self.appended > 0
         assert self.lsns == sorted(set(self.lsns))
         with self._cluster.connect() as log:
-            found = [int(record.payload) for record in log.read(self.lsns[0], self.lsns[-1])]
+            batches = log.read(self.lsns[0], self.lsns[-1])
+            found = [int(payload) for batch in batches for payload in batch.payloads()]
         assert found == list(range(self.appended))

@@ -25,59 +25,62 @@ def voters(cluster: GrowingCluster) -> list[int]:
 
 
 def test_one_replica_grows_to_three_and_five_and_shrinks_to_three(tmp_path: Path) -> None:
-    with growing_cluster(tmp_path, 1) as cluster, Load(cluster) as load:
-        for size in (2, 3, 4, 5):
-            cluster.join(cluster.add_machine())
-            load.more()
-            assert voters(cluster) == list(range(1, size + 1))
-        for _ in range(2):
-            leader = cluster.members().leader
-            with cluster.connect() as log:
-                log.admin.remove_member(leader)
-            load.more()
-            cluster.wait_for_role(leader, "")
-            cluster.stop(leader)
-            load.more()
-        assert len(voters(cluster)) == 3
-    load.check()
+    with growing_cluster(tmp_path, 1) as cluster:
+        with Load(cluster) as load:
+            for size in (2, 3, 4, 5):
+                cluster.join(cluster.add_machine())
+                load.more()
+                assert voters(cluster) == list(range(1, size + 1))
+            for _ in range(2):
+                leader = cluster.members().leader
+                with cluster.connect() as log:
+                    log.admin.remove_member(leader)
+                load.more()
+                cluster.wait_for_role(leader, "")
+                cluster.stop(leader)
+                load.more()
+            assert len(voters(cluster)) == 3
+        load.check()
 
 
 def test_a_lost_disk_is_replaced_without_an_operator(tmp_path: Path) -> None:
-    with growing_cluster(tmp_path, 3) as cluster, Load(cluster) as load:
-        before = cluster.members()
-        lost = next(each.number for each in before.members if each.number != before.leader)
-        load.more()
-        cluster.lose_disk(lost)
-        known = before.member(lost)
-        assert known is not None
+    with growing_cluster(tmp_path, 3) as cluster:
+        with Load(cluster) as load:
+            before = cluster.members()
+            lost = next(each.number for each in before.members if each.number != before.leader)
+            load.more()
+            cluster.lose_disk(lost)
+            known = before.member(lost)
+            assert known is not None
 
-        def is_replaced() -> bool:
-            member = cluster.members().member(lost)
-            return member is not None and member.role == "voter" and member.uuid != known.uuid
+            def is_replaced() -> bool:
+                member = cluster.members().member(lost)
+                return member is not None and member.role == "voter" and member.uuid != known.uuid
 
-        assert poll_until(is_replaced, PATIENCE_S), cluster.said()
-        load.more()
-        other = next(each for each in (1, 2, 3) if each not in (lost, cluster.members().leader))
-        cluster.kill(other)  # the new one counts now
-        load.more()
-        cluster.start(other)
-    load.check()
+            assert poll_until(is_replaced, PATIENCE_S), cluster.said()
+            load.more()
+            other = next(each for each in (1, 2, 3) if each not in (lost, cluster.members().leader))
+            cluster.kill(other)  # the new one counts now
+            load.more()
+            cluster.start(other)
+        load.check()
 
 
 def test_a_cluster_moves_to_other_ports_replica_by_replica(tmp_path: Path) -> None:
-    with growing_cluster(tmp_path, 3) as cluster, Load(cluster) as load:
-        for old in (1, 2, 3):
-            new = cluster.add_machine()
-            host, port = cluster.address(new)
-            with cluster.connect() as log:
-                log.admin.replace_member(old, f"{host}:{port}")
-            cluster.start(new)
-            cluster.wait_for_role(old, "")
-            assert cluster.role(new) == "voter"
-            cluster.stop(old)
-            load.more()
-        assert voters(cluster) == [4, 5, 6]
-    load.check()
+    with growing_cluster(tmp_path, 3) as cluster:
+        with Load(cluster) as load:
+            for old in (1, 2, 3):
+                new = cluster.add_machine()
+                host, port = cluster.address(new)
+                with cluster.connect() as log:
+                    log.admin.replace_member(old, f"{host}:{port}")
+                cluster.start(new)
+                cluster.wait_for_role(old, "")
+                assert cluster.role(new) == "voter"
+                cluster.stop(old)
+                load.more()
+            assert voters(cluster) == [4, 5, 6]
+        load.check()
 
 
 def test_an_old_disk_that_returns_disturbs_nothing(tmp_path: Path) -> None:
