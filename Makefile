@@ -77,9 +77,12 @@ simulate: .venv/.complete ## a minute of drawn clusters and faults, from a seed 
 		echo "commit $$commit: seeds from $$seed on" && \
 		$(VENV)/logstore simulate --minutes 1 --jobs 2 --first-seed $$seed
 
-explore: .venv/.complete ## every schedule of three cores within two small bounds
+explore: .venv/.complete ## every schedule of three cores within small bounds, three with a change of the members
 	@$(VENV)/python -m tests.explorer --terms 2 --entries 1 --crashes 1 --streams 1
 	@$(VENV)/python -m tests.explorer --terms 2 --entries 2 --crashes 0 --streams 1
+	@for change in promote remove replace; do \
+		$(VENV)/python -m tests.explorer --terms 1 --entries 3 --crashes 0 --streams 1 --changes 1 --change $$change || exit 1; \
+	done
 
 mutants: .venv/.complete ## hunt every broken rule with the simulator; the table in benchmarks/results/
 	@$(VENV)/python -m tests.mutants $(MUTANTS_ARGS)

@@ -13,11 +13,9 @@ import msgspec
 
 from actors.simulation.code_name import code_name
 from logstore.raft.raft_config import StreamMode
-from tests.explorer.bound import Bound
+from tests.explorer.bound import Bound, FirstChange
 from tests.explorer.report import Measured, lines_of
 from tests.explorer.search import Explorer
-
-_BOUND = Bound.__struct_fields__
 
 
 @click.command()
@@ -26,6 +24,16 @@ _BOUND = Bound.__struct_fields__
 @click.option("--crashes", default=1, show_default=True, type=click.IntRange(0, 3), help="Each.")
 @click.option("--streams", default=2, show_default=True, type=click.IntRange(1, 9))
 @click.option("--stream-mode", default="streaming", type=click.Choice(get_args(StreamMode)))
+@click.option(
+    "--changes", default=0, show_default=True, type=click.IntRange(0, 3), help="Of the members."
+)
+@click.option(
+    "--change",
+    default="promote",
+    show_default=True,
+    type=click.Choice(get_args(FirstChange)),
+    help="The first of them.",
+)
 @click.option("--minutes", default=10.0, show_default=True, help="Stop after so long.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Add figures here.")
 def main(
@@ -35,12 +43,15 @@ def main(
     crashes: int,
     streams: int,
     stream_mode: StreamMode,
+    changes: int,
+    change: FirstChange,
     minutes: float,
     json_file: Path | None,
 ) -> None:
     """Every schedule of three consensus cores within a bound, breadth first."""
     gc.disable()  # millions of objects, and no cycles
-    explorer = Explorer(Bound(terms, entries, crashes, streams, stream_mode))
+    bound = Bound(terms, entries, crashes, streams, stream_mode, changes, change)
+    explorer = Explorer(bound)
     begun_ns = time.monotonic_ns()
     end_ns = begun_ns + int(minutes * 60_000_000_000)
     outcome = explorer.run(lambda: time.monotonic_ns() >= end_ns)
@@ -53,11 +64,16 @@ def main(
     sys.exit(outcome.violation is not None)
 
 
+def _bound_of(row: dict[str, object]) -> tuple[object, ...]:
+    """Rows of before changes of members were explored do not say that there were none."""
+    return msgspec.structs.astuple(msgspec.convert(row, Bound))
+
+
 def _publish(row: dict[str, object], file: Path) -> None:
     """One row per bound; a new row replaces the old one of its bound."""
     rows = msgspec.json.decode(file.read_bytes())["rows"] if file.exists() else []
-    rows = [each for each in rows if any(each[name] != row[name] for name in _BOUND)]
-    rows = sorted([*rows, row], key=lambda each: [each[name] for name in _BOUND])
+    rows = [each for each in rows if _bound_of(each) != _bound_of(row)]
+    rows = sorted([*rows, row], key=_bound_of)
     text = msgspec.json.format(msgspec.json.encode({"rows": rows}), indent=2)
     file.write_bytes(text + b"\n")
 

@@ -1,7 +1,7 @@
 """The events of one replica in the explored world, as data with a line of text each.
 
 Peers are numbered from the replica's place in the ring of three: 1 is the next replica, 2 the one
-after. So a step computed for one replica serves the others, too.
+after. So a step computed for one replica serves the others, too, unless members change.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from logstore.model import Term
+from logstore.model import NO_NODE, NodeId, Term
 from logstore.raft.describe import describe
+from logstore.raft.events import ChangeKind
 
 
 class Delivery(msgspec.Struct, frozen=True, tag=True):
@@ -39,6 +40,19 @@ class Proposal(msgspec.Struct, frozen=True, tag=True):
     """A client's group reaches the leader."""
 
 
+class ChangeAsked(msgspec.Struct, frozen=True, tag=True):
+    """An operator asks the leader for a change of the members; ingress proposes the CONFIG that the
+    leader then wants."""
+
+    kind: ChangeKind
+    node: NodeId
+    by: NodeId = NO_NODE
+
+
+class NextProposed(msgspec.Struct, frozen=True, tag=True):
+    """Ingress proposes the CONFIG to which a joint one leads."""
+
+
 class TermSeen(msgspec.Struct, frozen=True, tag=True):
     """A refusal of some peer has a newer term."""
 
@@ -52,7 +66,7 @@ class Crash(msgspec.Struct, frozen=True, tag=True):
     saves_kept: int
 
 
-Local = Flushed | Saved | Campaign | Proposal | TermSeen | Crash
+Local = Flushed | Saved | Campaign | Proposal | ChangeAsked | NextProposed | TermSeen | Crash
 Happening = Local | Delivery
 
 

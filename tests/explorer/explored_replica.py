@@ -14,7 +14,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from logstore.errors import InvariantViolated
+from logstore.format.configuration_body import Configuration
 from logstore.format.entry import Row, chain_start
+from logstore.format.level import CONFIG_LEVEL, FIRST_LEVEL
 from logstore.format.peer_messages import (
     Append,
     BulkAnswer,
@@ -38,6 +40,7 @@ from logstore.raft.effects import (
 )
 from logstore.raft.events import (
     AppendReceived,
+    ChangeRequested,
     ControlReceived,
     Event,
     MetaPersisted,
@@ -49,13 +52,16 @@ from logstore.raft.events import (
 from logstore.raft.log_view import Position, RecoveredLog
 from logstore.raft.raft_config import RaftConfig
 from logstore.raft.stream import FollowerStream, SendFromRing, SendInstall
-from tests.explorer.bound import Bound
+from tests.explorer import explored_changes
+from tests.explorer.bound import REPLICAS, Bound
 from tests.explorer.events import (
     Campaign,
+    ChangeAsked,
     Crash,
     Delivery,
     Flushed,
     Happening,
+    NextProposed,
     Proposal,
     Saved,
     TermSeen,
@@ -70,6 +76,7 @@ from tests.explorer.normal_form import (
 
 SELF = NodeId(1)
 VOTERS = (NodeId(1), NodeId(2), NodeId(3))
+NO_VOTE = (NO_TERM, 0)
 BODY_BYTES = 8
 WRITTEN_SEQ = 1 << 60
 START = Position(NO_INDEX, NO_TERM, Lsn(1), chain_start(bytes(16)))
@@ -120,11 +127,16 @@ class Disk(NamedTuple):
 
 
 class Replica:
-    """A live replica during one event. `vote_sent`: the newest vote that it sent."""
+    """A live replica during one event. `vote_sent`: the newest vote that it sent. `place`: in the
+    ring, 0 to 2, where members change and therefore have numbers; else 0."""
 
-    def __init__(self, bound: Bound, disk: Disk, boot: int, vote_sent: tuple[Term, int]) -> None:
+    def __init__(
+        self, bound: Bound, disk: Disk, boot: int, vote_sent: tuple[Term, int], place: int
+    ) -> None:
         self._may_crash = boot <= bound.crashes
-        self.config = RaftConfig(node=SELF, voters=VOTERS, stream_mode=bound.stream_mode)
+        self.config = config_of(bound, place)
+        self.place = place
+        self.others = tuple(each for each in VOTERS if each != self.config.node)
         self.disk = disk
         self.boot = boot
         self.vote_sent = vote_sent
@@ -133,20 +145,26 @@ class Replica:
 
     @classmethod
     def started(
-        cls, bound: Bound, disk: Disk, *, boot: int, vote_sent: tuple[Term, int] = (NO_TERM, 0)
+        cls,
+        bound: Bound,
+        disk: Disk,
+        *,
+        boot: int,
+        vote_sent: tuple[Term, int] = NO_VOTE,
+        place: int = 0,
     ) -> Replica:
         """A new incarnation on this disk."""
-        made = cls(bound, disk, boot, vote_sent)
+        made = cls(bound, disk, boot, vote_sent, place)
         made.core = RaftCore(made.config, _recovered(disk), made.files, ZeroRandom())
-        made.streams = {peer: made.new_stream(peer) for peer in made.config.peers}
+        made.streams = {peer: made.new_stream(peer) for peer in made.others}
         made._step(Tick(NOW_NS))
         return made
 
     @classmethod
     def thawed(cls, bound: Bound, frozen: Frozen) -> Replica:
         """The replica that `frozen` was made of."""
-        core, streams, disk, boot, vote_sent = frozen
-        made = cls(bound, disk, boot, vote_sent)
+        core, streams, disk, boot, vote_sent, place = frozen
+        made = cls(bound, disk, boot, vote_sent, place)
         made.core = thaw(core)
         state = made.state
         state.config, state.random = made.config, ZeroRandom()
@@ -169,12 +187,13 @@ class Replica:
             for peer, stream in self.streams.items()
         }
         if self.disk.meta == self.vote_sent or self.disk.meta[0] > self.vote_sent[0]:
-            self.vote_sent = (NO_TERM, 0)  # the disk has it, or a newer term
+            self.vote_sent = NO_VOTE  # the disk has it, or a newer term
         writes = tuple(_without_seq(order) for order in self.disk.writes)
         disk = self.disk._replace(writes=writes)
         if not self._may_crash:
             disk = _without_floors(disk)
-        return (freeze(self.core), freeze(self.streams), disk, self.boot, self.vote_sent)
+        core, streams = freeze(self.core), freeze(self.streams)
+        return (core, streams, disk, self.boot, self.vote_sent, self.place)
 
     def new_stream(self, peer: NodeId) -> FollowerStream:
         return FollowerStream(
@@ -195,7 +214,8 @@ class Replica:
         """
         match event:
             case Delivery():
-                self._on_delivery(NodeId(event.peer + 1), event.boot, event.message)
+                sender = NodeId((self.place + event.peer) % REPLICAS + 1)
+                self._on_delivery(sender, event.boot, event.message)
             case Flushed():
                 self.disk = self.disk.flushed()
                 self._step(Persisted(1))
@@ -207,7 +227,8 @@ class Replica:
                 if self.core.role != Role.PRE_CANDIDATE:
                     self._step(Tick(self.core.deadline_ns))
                 granted = PreVoteReply(Term(self.core.term + 1), True)
-                self._step(ControlReceived(VOTERS[1], 1, granted))
+                for peer in self.others:
+                    self._step(ControlReceived(peer, 1, granted))
             case Proposal():
                 gen = self.state.gen
                 self._step(
@@ -216,8 +237,12 @@ class Replica:
                         0, BODY_BYTES, 0,
                     )
                 )  # fmt: skip
+            case ChangeAsked():
+                self._ask(event)
+            case NextProposed():
+                self._propose(self.state.leading.change.configuration)
             case TermSeen():
-                self._step(ControlReceived(VOTERS[1], 1, VoteReply(event.term, False)))
+                self._step(ControlReceived(self.others[0], 1, VoteReply(event.term, False)))
             case Crash():
                 raise InvariantViolated("a crash makes a new replica, see `after_crash`")
         while self.disk.saves and not self._may_crash:
@@ -236,7 +261,31 @@ class Replica:
         for _ in range(crash.saves_kept):
             disk = disk.saved()
         disk = disk._replace(writes=(), saves=())
-        return Replica.started(bound, disk, boot=self.boot + 1, vote_sent=self.vote_sent)
+        return Replica.started(
+            bound, disk, boot=self.boot + 1, vote_sent=self.vote_sent, place=self.place
+        )
+
+    def _ask(self, asked: ChangeAsked) -> None:
+        """Every peer was heard just now, and all rows are in memory, so that nothing but what a
+        learner has acknowledged says whether it has caught up."""
+        for progress in self.state.leading.progress.values():
+            progress.has_replied = True
+        self.state.log._rows, self.state.log._rows_first = list(self.files.rows), 1
+        self._step(ChangeRequested(1, asked.kind, asked.node, asked.by))
+        change = self.state.leading.change
+        if change is not None and not change.index:
+            self._propose(change.configuration)
+
+    def _propose(self, configuration: Configuration) -> None:
+        """Ingress proposes the CONFIG in the open gen."""
+        gen = self.state.gen
+        body_crc, size = explored_changes.body_of(configuration)
+        at = (self.core.term, gen.number, gen.accepted)
+        self._step(
+            Proposed(
+                *at, EntryKind.CONFIG, 0, body_crc, 0, size, 0, configuration=configuration
+            )
+        )  # fmt: skip
 
     def _lose_contact(self) -> None:
         """Nothing is received for an election timeout: a leader steps down, a follower forgets its
@@ -252,7 +301,8 @@ class Replica:
         is_stale, waiting = message.term < self.core.term, len(withheld)
         if isinstance(message, Append):
             size = message.header.body_size
-            self._step(AppendReceived(peer, boot, message, 0, size))
+            content = explored_changes.content_of(message.header)
+            self._step(AppendReceived(peer, boot, message, 0, size, content))
         elif isinstance(message, BulkAnswer):
             for fact in self.streams[peer].on_answer(boot, message, NOW_NS):
                 self._step(StreamAnswer(peer, boot, fact))
@@ -297,10 +347,11 @@ class Replica:
                 for stream in self.streams.values():
                     stream.on_describe(effect)
             case StopLeading():
-                for stream in self.streams.values():
-                    stream.on_stop(effect)
+                for peer, stream in self.streams.items():
+                    if effect.peer in (NO_NODE, peer):
+                        stream.on_stop(effect)
             case _:
-                pass  # for ingress, egress and the operator
+                pass  # for ingress, egress and the operator; events say when a CONFIG is proposed
 
     def _lead(self, lead: Lead) -> None:
         """Number streams 1, 2, … for each peer and term, since only their order matters."""
@@ -331,8 +382,8 @@ class Replica:
         if isinstance(kept, VoteReply):
             self._check_vote_sent(kept.term, peer)
         elif isinstance(kept, VoteRequest):
-            self._check_vote_sent(kept.term, SELF)
-        self.sent.append(Sent(peer - 1, self.boot, kept))
+            self._check_vote_sent(kept.term, self.config.node)
+        self.sent.append(Sent((peer - self.config.node) % REPLICAS, self.boot, kept))
 
     def _check_vote_sent(self, term: Term, candidate: NodeId) -> None:
         """I9: one vote per term, and terms never fall, across crashes too."""
@@ -340,6 +391,19 @@ class Replica:
         if term < last[0] or (term == last[0] and last[1] not in (0, candidate)):
             raise PromiseBroken(f"told of a vote {last}, then of {(term, candidate)}")
         self.vote_sent = (term, candidate)
+
+
+def config_of(bound: Bound, place: int) -> RaftConfig:
+    """Where members do not change, a replica numbers itself 1 and its peers from there."""
+    if bound.changes:
+        return explored_changes.raft_config(bound, VOTERS[place])
+    return RaftConfig(node=SELF, voters=VOTERS, stream_mode=bound.stream_mode)
+
+
+def first_disk(bound: Bound) -> Disk:
+    """What is on every disk before anything happens."""
+    rows = explored_changes.first_rows(bound, START)
+    return Disk(rows, Index(len(rows)))
 
 
 def written_rows(disk: Disk) -> list[Row]:
@@ -378,4 +442,17 @@ def _recovered(disk: Disk) -> RecoveredLog:
     last = disk.rows[-1] if disk.rows else None
     if last is not None and last.header.term > term:
         term, vote = last.header.term, NO_NODE
-    return RecoveredLog(START, last, tuple(runs), disk.floor, Index(len(disk.rows)), (), term, vote)
+    configurations = explored_changes.configurations_of(disk.rows)
+    return RecoveredLog(
+        START,
+        last,
+        tuple(runs),
+        disk.floor,
+        Index(len(disk.rows)),
+        (),
+        term,
+        vote,
+        level=CONFIG_LEVEL if configurations else FIRST_LEVEL,
+        configurations=configurations,
+        has_config=bool(configurations),
+    )

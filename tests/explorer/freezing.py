@@ -24,6 +24,7 @@ from logstore.raft.persist import Outstanding, PersistQueue
 from logstore.raft.progress import Progress
 from logstore.raft.state import (
     Campaign,
+    Change,
     Following,
     Gen,
     Leading,
@@ -43,7 +44,19 @@ _OUTSIDE = frozenset({"config", "random", "_view"})
 _SLOTTED = (
     RaftCore, State, TermAndVote, PersistQueue, EntryLog, FaultyEntries, Configurations,
 )  # fmt: skip
-_DATA = (Gen, Campaign, Following, Leading, Read, Room, Shown, Transfer, Progress, Outstanding)
+_DATA = (
+    Gen,
+    Campaign,
+    Following,
+    Leading,
+    Read,
+    Room,
+    Shown,
+    Transfer,
+    Progress,
+    Outstanding,
+    Change,
+)
 _STREAM = FollowerStream(
     NodeId(1), mode="paper", window_bytes=1, window_entries=1, resend_timeout_ns=1
 )
@@ -83,7 +96,7 @@ def freeze(value: Any) -> Frozen:
         return ("set", *sorted(value))
     if kind is dict:
         return ("dict", *[(key, freeze(each)) for key, each in value.items()])
-    if value is None or isinstance(value, int | tuple | msgspec.Struct):
+    if value is None or isinstance(value, int | bytes | tuple | msgspec.Struct):
         return value
     raise TypeError(f"the explorer cannot freeze a {kind.__name__}: add it to freezing.py")
 

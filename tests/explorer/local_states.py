@@ -13,7 +13,7 @@ from typing import NamedTuple
 from logstore.errors import InvariantViolated
 from logstore.format.entry import Row
 from logstore.model import Role
-from tests.explorer.bound import Bound
+from tests.explorer.bound import REPLICAS, Bound
 from tests.explorer.events import (
     Campaign,
     Crash,
@@ -23,12 +23,13 @@ from tests.explorer.events import (
     Proposal,
     Saved,
 )
+from tests.explorer.explored_changes import Voting, possible, votings_of
 from tests.explorer.explored_replica import (
     START,
-    Disk,
     PromiseBroken,
     Replica,
     Sent,
+    first_disk,
     written_rows,
 )
 from tests.explorer.freezing import Frozen, digest_of
@@ -44,13 +45,14 @@ class Log(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What promises between replicas are checked with."""
+    """What promises between replicas are checked with. `votings`: of the written log."""
 
     term: int
     leading_term: int
     commit: int
     log: Log
     durable: Log
+    votings: tuple[Voting, ...]
 
 
 class LocalState(NamedTuple):
@@ -72,7 +74,8 @@ class Step(NamedTuple):
 
 
 class LocalStates:
-    """The table of one exploration. State 0 is a replica that did nothing yet."""
+    """The table of one exploration. `first`: the states of the three that did nothing yet; where
+    members do not change, all are state 0."""
 
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
@@ -81,7 +84,11 @@ class LocalStates:
         self._numbers: dict[bytes, int] = {}
         self._steps: dict[tuple[int, Happening], Step] = {}
         self._mirrored: dict[int, int] = {}
-        self._number(Replica.started(bound, Disk(), boot=1))
+        disk, places = first_disk(bound), range(REPLICAS) if bound.changes else [0] * REPLICAS
+        one, two, three = (
+            self._number(Replica.started(bound, disk, boot=1, place=place)) for place in places
+        )
+        self.first = (one, two, three)
 
     def step(self, number: int, event: Happening) -> Step:
         """The result of `event` in the state of this number."""
@@ -97,7 +104,7 @@ class LocalStates:
         known = self._mirrored.get(number)
         if known is None:
             replica = Replica.thawed(self.bound, self.states[number].frozen)
-            mirror(replica)
+            mirror(self.bound, replica)
             known = self._number(replica)
             self._mirrored[number], self._mirrored[known] = known, number
         return known
@@ -133,15 +140,21 @@ def _described(bound: Bound, replica: Replica, frozen: Frozen) -> LocalState:
     core, state, disk = replica.core, replica.state, replica.disk
     leading_term = core.term if core.role == Role.LEADER else 0
     candidate_term = core.term if core.role == Role.CANDIDATE else 0
+    rows = written_rows(disk)
     facts = Facts(
-        core.term, leading_term, core.commit, _log(written_rows(disk)), _log(list(disk.rows))
+        core.term,
+        leading_term,
+        core.commit,
+        _log(rows),
+        _log(list(disk.rows)),
+        votings_of(rows),
     )
     return LocalState(
         frozen,
         tuple(_events(bound, replica)),
         facts,
         ReceiverTerms(disk.meta[0], candidate_term, leading_term),
-        is_cut=core.last_index > bound.entries
+        is_cut=core.last_index > bound.last_index
         or state.term > bound.terms
         or max(stream.stream for stream in replica.streams.values()) > bound.streams,
     )
@@ -155,8 +168,10 @@ def _events(bound: Bound, replica: Replica) -> list[Local]:
         events.append(Flushed())
     if disk.saves:
         events.append(Saved())
-    if core.open_gen is not None and core.last_index < bound.entries:
-        events.append(Proposal())
+    if core.open_gen is not None and core.last_index < bound.last_index:
+        if not bound.changes:
+            events.append(Proposal())
+        events.extend(possible(bound, replica.state))
     if core.term < bound.terms:
         events.append(Campaign())
     if replica.boot <= bound.crashes:
@@ -191,4 +206,17 @@ def _fault_of(replica: Replica) -> str | None:
     visible_lsn = core.visible_lsn
     if visible_lsn is not None and visible_lsn > core.commit_lsn:
         return f"I8: shows LSN {visible_lsn}, committed is {core.commit_lsn}"
-    return None
+    return _fault_of_campaign(replica, votings_of(rows))
+
+
+def _fault_of_campaign(replica: Replica, votings: tuple[Voting, ...]) -> str | None:
+    """A candidate is a voter by the newest CONFIG that it knows to be committed, or by a later
+    one."""
+    if replica.core.role != Role.CANDIDATE or not votings:
+        return None
+    node, commit = replica.config.node, replica.core.commit
+    committed = [each.at for each in votings if each.at <= commit]
+    kept = [each for each in votings if each.at >= max(committed, default=0)]
+    if any(node in (*each.voters, *each.incoming) for each in kept):
+        return None
+    return f"node {node} campaigns, and is no voter by {kept}"

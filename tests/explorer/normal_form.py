@@ -2,7 +2,7 @@
 rebased, clocks stopped, and what was already sent is forgotten.
 
 Owns these changes and the argument for each. The changed core behaves as before under every event
-of the explorer (which has no transfers, reads or damage), or can do more; never less, so that no
+of the explorer (which has no reads or damage), or can do more; never less, so that no
 violation is hidden.
 """
 
@@ -17,10 +17,11 @@ from logstore.format.peer_messages import (
     HeartbeatReply,
     PreVoteReply,
     PreVoteRequest,
+    TimeoutNow,
     VoteReply,
 )
 from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Role
-from logstore.raft.state import Campaign, Leading, Shown, State
+from logstore.raft.state import Campaign, Leading, Shown, State, Transfer
 from logstore.raft.stream import FollowerStream
 
 NOW_NS = 1_000_000_000_000
@@ -49,6 +50,7 @@ def normalise_state(state: State, *, has_restarted: bool) -> None:
     # `Replica._lead` numbers streams, for each peer by itself.
     state.lead_count = 0
     state.dropped = state.stalls = 0
+    state.handed_over = None  # it says whether a transfer worked
     if state.leading is not None:
         _normalise_leading(state, state.leading)
 
@@ -91,12 +93,32 @@ def _normalise_leading(state: State, leading: Leading) -> None:
     leading.heartbeat_deadline_ns = NOW_NS + state.config.heartbeat_ns
     leading.leadership_check_ns = leading.heartbeat_deadline_ns
     leading.next_handover_ns = leading.progressed_ns = NOW_NS
+    leading.began_ns = NOW_NS
     leading.round = 0
+    _normalise_change(state, leading)
     for progress in leading.progress.values():
         progress.heard_ns = progress.advanced_ns = NOW_NS
         progress.round_answered = 0
         progress.has_replied = progress.is_disk_full = False
         progress.last_index = NO_INDEX
+
+
+def _normalise_change(state: State, leading: Leading) -> None:
+    """Who asked for a change does not matter, nor when ingress was offered its CONFIG: it may
+    propose it at any time. A replica that has left gets the log for as long as it can use it, which
+    is more than for an election timeout.
+
+    A leader that was removed hands over, and campaigns cover what its TimeoutNow causes: only that
+    it takes no more entries matters, not to whom it hands over. It leads on until it loses contact.
+    """
+    change, until_ns = leading.change, NOW_NS + state.config.election_timeout_ns
+    if change is not None:
+        change.request_id, change.offered_gen = None, 0
+    leading.progress = dict(sorted(leading.progress.items()))
+    leading.leaving = dict.fromkeys(sorted(leading.leaving), until_ns)
+    if leading.transfer is not None:
+        target = min(peer for peer in leading.progress if peer in state.members)
+        leading.transfer = Transfer(target, None, until_ns)
 
 
 def _rebase_persists(state: State) -> None:
@@ -150,12 +172,13 @@ def normalise_stream(stream: FollowerStream, fresh: FollowerStream) -> FollowerS
 def message_in_flight(message: Any) -> Any:
     """`message` as it is kept in flight, or None where an event has its effect.
 
-    `Campaign` covers pre-votes. Refusals only spread a newer term, as `TermSeen` does. Replies to
-    heartbeats serve reads, transfers and the restart of streams, which AppendPersisted causes as
-    well; AppendAccepted serves resend timers. Commit news is a heartbeat whose reply is lost.
+    `Campaign` covers pre-votes and TimeoutNow. Refusals only spread a newer term, as `TermSeen`
+    does. Replies to heartbeats serve reads, transfers and the restart of streams, which
+    AppendPersisted causes as well; AppendAccepted serves resend timers. Commit news is a heartbeat
+    whose reply is lost.
     """
     match message:
-        case PreVoteRequest() | PreVoteReply() | AppendAccepted() | HeartbeatReply():
+        case PreVoteRequest() | PreVoteReply() | AppendAccepted() | HeartbeatReply() | TimeoutNow():
             return None
         case VoteReply(is_granted=False):
             return None

@@ -53,9 +53,11 @@ def transcript(outcome: Outcome) -> Iterator[str]:
 def lines_of(measured: Measured) -> Iterator[str]:
     """The figures, then the transcript."""
     outcome, bound = measured.outcome, measured.outcome.bound
+    changes = f", <= {bound.changes} changes of the members, {bound.change} first"
     yield (
         f"3 replicas, <= {bound.terms} terms, <= {bound.entries} entries, <= {bound.crashes} "
         f"crashes each, <= {bound.streams} streams a peer and term, {bound.stream_mode} mode"
+        f"{changes if bound.changes else ''}"
     )
     yield (
         f"states {outcome.states}, transitions {outcome.transitions}, depth {outcome.depth}, "

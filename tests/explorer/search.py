@@ -6,7 +6,8 @@ checked:
 
 * Subsumption. No message need be delivered, so with equal replicas and ledger a state with more
   messages in flight can do all that one with fewer can. Only the largest sets are kept.
-* Symmetry. Of the six states that differ in the numbers of the replicas only, one is kept.
+* Symmetry. Of the six states that differ in the numbers of the replicas only, one is kept; where
+  members change, of the two that differ in those of two replicas of one role.
 * Messages that cannot have an effect any more are forgotten (`messages_in_flight`).
 
 The path to a violation is a shortest one: a state is dropped only for one that was reached in no
@@ -26,8 +27,8 @@ from tests.explorer.bound import REPLICAS, Bound
 from tests.explorer.events import Delivery, Happening, TermSeen
 from tests.explorer.local_states import Facts, LocalStates
 from tests.explorer.messages_in_flight import MessagesInFlight
-from tests.explorer.promises import Broken, Ledger, after
-from tests.explorer.symmetry import RENUMBERINGS, Nodes, images, mirror_event
+from tests.explorer.promises import Broken, Ledger, after, first_ledger
+from tests.explorer.symmetry import EXCHANGE, RENUMBERINGS, Nodes, images, mirror_event
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -79,7 +80,7 @@ class Explorer:
         self.messages = MessagesInFlight(bound.terms)
         self.states = self.transitions = self.depth = self.cut = 0
         self.violation: Violation | None = None
-        self._ledgers = [Ledger((0,) * bound.terms)]
+        self._ledgers = [first_ledger(bound.terms, self.local.states[0].facts)]
         self._ledger_numbers = {self._ledgers[0]: 0}
         self._checked: dict[tuple[int, int, tuple[Facts, ...]], int | Broken] = {}
         self._causes_known: list[tuple[int, Happening]] = []
@@ -97,7 +98,7 @@ class Explorer:
 
     def run(self, is_out_of_time: Callable[[], bool]) -> Outcome:
         """Explore until no state is left, a promise is broken, or time is up."""
-        level = [self._found(0, 0, (0, 0, 0), 0, 0)]
+        level = [self._found(0, 0, self.local.first, 0, 0)]
         is_exhausted = False
         while not self._is_broken():
             level = [each for each in level if each.in_flight in self._seen[each[1:3]]]
@@ -167,11 +168,10 @@ class Explorer:
         except KeyError:
             in_flight = self._learn_relevant(nodes)
         in_flight &= state.in_flight | move.sent
-        mirrored = self._mirrored
-        alike = images(nodes, (mirrored(one), mirrored(two), mirrored(three)))
+        alike = self._alike(nodes)
         least = min(alike)
         if least != nodes:
-            renumbering = alike.index(least)
+            renumbering = alike.index(least) if len(alike) > 2 else EXCHANGE
             nodes, in_flight = least, self.messages.renumbered(in_flight, renumbering)
             ledger = self._renumbered_ledger(ledger, renumbering)
         else:
@@ -187,6 +187,16 @@ class Explorer:
             known.append(in_flight)
         self._renumberings.append(renumbering)
         following.append(self._found(state.number, move.cause, nodes, ledger, in_flight))
+
+    def _alike(self, nodes: Nodes) -> tuple[Nodes, ...]:
+        """`nodes` under each renumbering under which no CONFIG changes, itself first. Hot."""
+        one, two, three = nodes
+        mirrored, bound = self._mirrored, self.bound
+        if not bound.changes:
+            return images(nodes, (mirrored(one), mirrored(two), mirrored(three)))
+        if not bound.are_two_alike:
+            return (nodes,)
+        return (nodes, (mirrored(two), mirrored(one), mirrored(three)))
 
     def _found(
         self, parent: int, cause: int, nodes: Nodes, ledger: int, in_flight: int

@@ -81,7 +81,7 @@ def test_an_exploration_that_is_stopped_does_not_claim_to_be_exhausted() -> None
 def replay(bound: Bound, violation: Violation) -> None:
     """Each event of the path is possible in its state: a message is delivered after it was sent."""
     local = LocalStates(bound)
-    nodes = [0, 0, 0]
+    nodes = list(local.first)
     sent = set()
     for replica, event in violation.path:
         if isinstance(event, Delivery):
@@ -127,8 +127,8 @@ def test_commit_by_one_replica_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_vote_that_is_not_persisted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS.R2."""
 
-    def cast_in_memory(meta: TermAndVote, node: NodeId) -> None:
-        meta.vote = node
+    def cast_in_memory(meta: TermAndVote, node: NodeId, uuid: bytes = b"") -> None:
+        meta.vote, meta.vote_uuid = node, uuid
 
     monkeypatch.setattr(TermAndVote, "cast_vote", cast_in_memory)
     text, _ = broken(monkeypatch)
