@@ -461,6 +461,8 @@ class RaftActor:
         if self._rows is not None:
             self._rows.close_if_stale()
         if core is not None:
+            if core.role != Role.LEADER and self._membership and self._membership.is_removed:
+                self._slots[Counter.VISIBLE] = 0
             self._check_ingress(core)
             self._metrics.update(core)
 

@@ -6,16 +6,22 @@ lacks the first CONFIG. What it returns is a request for the core. Decides nothi
 
 from __future__ import annotations
 
+import logging
+
 from actors.messages import JoinReceived, LogRecovered, StartReceived
 from actors.raft.first_configuration import FirstConfiguration
 from actors.raft.join_requests import CHANGES_OF_RAFT, JoinRequests
 from actors.raft.joining import Joining
 from actors.raft.routes import Routes
 from actors.station import Station
+from logstore.format.configuration_body import roles
 from logstore.format.peer_messages import JoinRequest
+from logstore.model import ReplicaState
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import ChangeAnswered, MembersChanged
 from logstore.raft.events import ChangeRequested
+
+log = logging.getLogger("logstore.raft")
 
 
 class MembershipDriver:
@@ -23,6 +29,9 @@ class MembershipDriver:
 
     def __init__(self, station: Station, routes: Routes, recovered: LogRecovered) -> None:
         self._node = station.node
+        self._who = station.node, recovered.replica_uuid
+        self._was_member = recovered.state == ReplicaState.VOTER
+        self._removed_by = 0  # the committed configuration that does not name this replica any more
         self._joining = Joining(station, routes, recovered)
         self._founding = FirstConfiguration(station, recovered, request_id=CHANGES_OF_RAFT)
         self._requests = JoinRequests(routes, first_id=CHANGES_OF_RAFT + 1)
@@ -38,8 +47,15 @@ class MembershipDriver:
 
     @property
     def refusal(self) -> str:
-        """Why it does not yet; empty if it does."""
+        """Why it does not, or not any more; empty if it does."""
+        if self._removed_by:
+            return f"configuration {self._removed_by} of the cluster has removed it: stop it"
         return self._joining.refusal
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether this replica is no member any more: it serves its status only (C9)."""
+        return self._removed_by > 0
 
     def on_tick(self, now_ns: int, core: RaftCore | None) -> ChangeRequested | None:
         self._joining.on_tick(now_ns)
@@ -56,6 +72,15 @@ class MembershipDriver:
         return None
 
     def on_members(self, changed: MembersChanged) -> None:
+        found = changed.configuration
+        if changed.is_committed and found.id:
+            is_member = self._who in [(each.number, each.uuid) for each, _ in roles(found)]
+            if self._was_member and not is_member and not self._removed_by:
+                log.warning(
+                    "node %d is no member any more, by configuration %d", self._node, found.id
+                )
+            self._removed_by = found.id if self._was_member and not is_member else 0
+            self._was_member = self._was_member or is_member
         for part in (self._joining, self._founding, self._requests):
             part.on_members(changed)
 

@@ -52,6 +52,7 @@ class Refusal(Enum):
     NO_LEARNER = "no learner"
     NO_VOTER = "no voter"
     NO_MEMBER = "no member"
+    NO_CONFIGURATION = "no configuration yet"
 
 
 class Refused(msgspec.Struct, frozen=True):

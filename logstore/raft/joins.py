@@ -21,7 +21,7 @@ def wanted(state: State, leading: Leading, joining: Member) -> Configuration | R
     member already."""
     in_force = state.configurations.in_force
     if not in_force.id:
-        return Refused(Refusal.NO_MEMBER, "the log has no configuration yet")
+        return Refused(Refusal.NO_CONFIGURATION, "the log has no configuration yet")
     held = next(
         (each for each in configuration.members(in_force) if each.number == joining.number), None
     )

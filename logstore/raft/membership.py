@@ -51,7 +51,9 @@ def on_requested(state: State, event: ChangeRequested) -> None:
     ):
         _answer(state, event, ErrorCode.NOT_READY, reason)
     elif isinstance(wanted, Refused):
-        _answer(state, event, ErrorCode.INVALID_REQUEST, wanted.text)
+        is_early = wanted.refusal is Refusal.NO_CONFIGURATION
+        code = ErrorCode.NOT_READY if is_early else ErrorCode.INVALID_REQUEST
+        _answer(state, event, code, wanted.text)
     elif reason := _why_not_now(state, leading, wanted, is_forced=event.is_forced):
         _answer(state, event, ErrorCode.NOT_READY, reason)
     else:
@@ -209,7 +211,7 @@ def _changed(in_force: Configuration, event: ChangeRequested) -> Configuration |
     if kind is ChangeKind.FOUND:
         return _founded(in_force, event.members)
     if not in_force.id:
-        return Refused(Refusal.NO_MEMBER, "the log has no configuration yet: try again")
+        return Refused(Refusal.NO_CONFIGURATION, "the log has no configuration yet: try again")
     if kind is ChangeKind.ADD:
         return configuration.add_learner(in_force, event.members[0])
     if kind is ChangeKind.PROMOTE:

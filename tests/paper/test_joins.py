@@ -76,6 +76,12 @@ def test_a_place_is_reserved_for_a_replica_that_then_joins() -> None:
     assert answers(join(node, D)) == [(ErrorCode.OK, "")]
 
 
+def test_before_the_first_config_there_is_nothing_to_join_or_to_change_yet() -> None:
+    node = leader_with(None)
+    for effects in (join(node, D), ask(node, ChangeKind.REMOVE, 3)):
+        assert [code for code, _ in answers(effects)] == [ErrorCode.NOT_READY]
+
+
 def test_a_replica_joins_where_a_place_is_reserved_for_it_only() -> None:
     node = leader_with(RESERVED)
     assert "member add 5 node-5:7100" in refusal(join(node, E))

@@ -9,6 +9,7 @@ from actors import topology
 from actors.messages import Identity, JoinReceived, TellJoin, TellStart
 from actors.raft import joining
 from actors.raft.join_requests import JOINS_PENDING_MAX, JoinRequests
+from actors.topology import Counter
 from logstore.errors import ErrorCode
 from logstore.format.configuration_body import NO_UUID, Configuration, Member
 from logstore.format.entry import EntryHeader, Row
@@ -166,6 +167,24 @@ def test_one_that_must_wait_asks_again_soon(raft):
     answer(raft, 2, ErrorCode.NOT_READY, "another change of the members is under way")
     raft.time_out()
     assert raft.raft.next_timer_ns() - raft.stage.now_ns == timeout_ns
+
+
+def test_a_founder_that_was_removed_serves_its_status_only(raft):
+    founders = Configuration(1, (Member(*US, "node-1", 7100), *members_of().voters))
+    report = msgspec.structs.replace(
+        recovered(ReplicaState.VOTER), last_row=last_row(), term_runs=((1, 1),), persisted=1,
+        commit_floor=1, term=1, level=4, configurations=((1, founders),),
+    )  # fmt: skip
+    raft.say(topology.WRITER, report)
+    raft.hear_heartbeat(2, term=1, commit=1)
+    assert raft.raft._slots[Counter.VISIBLE] > 0
+    assert raft.status()["refusal"] == ""
+    raft.raft._membership.on_members(MembersChanged(2, False, members_of(number=2)))
+    assert raft.status()["refusal"] == "", "it is not committed"
+    raft.raft._membership.on_members(MembersChanged(2, True, members_of(number=2)))
+    raft.pass_time(SECOND_NS)
+    assert raft.raft._slots[Counter.VISIBLE] == 0
+    assert "configuration 2" in raft.status()["refusal"]
 
 
 def test_a_replica_that_was_removed_does_not_ask_under_its_uuid_again(raft):
