@@ -185,7 +185,7 @@ def _installs(number: int, folder: Path, seconds: float) -> list[Turn]:
         install = _install_mb_per_s(cluster, node)
         other = next(each for each in _followers(cluster) if each != node)
         fetch = _fetch_mb_per_s(log, other, first_lsn)
-        writer = _flushed_mb_per_s(cluster.folder)
+        writer = flushed_mb_per_s(cluster.folder)
         facts = {"fetch": fetch, "flushed_writer": writer}
         return [*turns, Turn(ALONE.name, number, install, min(fetch, writer), facts)]
 
@@ -260,7 +260,7 @@ def _fetch_mb_per_s(log: logstore.LogClient, node: int, first_lsn: int) -> float
     return round(read / 1e6 / (time.monotonic() - began_s), 1)
 
 
-def _flushed_mb_per_s(folder: Path) -> float:
+def flushed_mb_per_s(folder: Path) -> float:
     """One writer that flushes each piece into a file whose space is allocated."""
     disk, path, piece = RealDisk(), str(folder / "flushed"), os.urandom(PIECE_BYTES)
     handle = disk.create(path)

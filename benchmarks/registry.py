@@ -33,6 +33,7 @@ from benchmarks.layout_sweep import PLACEMENT
 from benchmarks.leader_failover import FAILOVER
 from benchmarks.measurement import Measured, Measurement, Site, option
 from benchmarks.peers.side_by_side import PEERS
+from benchmarks.members import MEMBERS
 from benchmarks.readers import READS
 from benchmarks.restart import measure_restarts
 from benchmarks.restart_in_cluster import draw_returns, measure_returns
@@ -275,6 +276,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     READS,
     AIO,
     ACK_LEVELS,
+    MEMBERS,
     COMPRESSION,
     DEALER,
     EXPLAIN_COST,

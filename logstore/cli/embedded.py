@@ -127,6 +127,12 @@ class EmbeddedCluster:
     def node_folder(self, node: int) -> Path:
         return self.folder / f"node-{node}"
 
+    def name_nodes(self, config: Config) -> None:
+        """Replicas that are started from now on have this configuration file, which names the
+        nodes that there are, and more."""
+        self.config = config
+        self._config_path.write_text(render_config(config), encoding="utf-8")
+
     # --- start and end ---
 
     def start(self, node: int) -> None:

@@ -17,7 +17,6 @@ import logstore
 from logstore import Members, ProducerOptions
 from logstore.cli.embedded import make_config, poll_until
 from logstore.cli.free_ports import find_free_ports
-from logstore.config import render_config
 from logstore.format.level import CONFIG_LEVEL
 from logstore.settings import NodeSettings
 from tests.faults.quick_cluster import RECOVERY_TIMEOUT_S, QuickCluster, quick_config
@@ -51,8 +50,7 @@ class GrowingCluster(QuickCluster):
         number = max(self.nodes) + 1
         (port,) = find_free_ports(1, Random())
         nodes = [*self.config.nodes, NodeSettings(node=number, port=port)]
-        self.config = msgspec.structs.replace(self.config, nodes=nodes)
-        self._config_path.write_text(render_config(self.config), encoding="utf-8")
+        self.name_nodes(msgspec.structs.replace(self.config, nodes=nodes))
         return number
 
     def address(self, node: int) -> tuple[str, int]:
