@@ -32,8 +32,8 @@ from benchmarks.latency import LATENCY
 from benchmarks.layout_sweep import PLACEMENT
 from benchmarks.leader_failover import FAILOVER
 from benchmarks.measurement import Measured, Measurement, Site, option
-from benchmarks.peers.side_by_side import PEERS
 from benchmarks.members import MEMBERS
+from benchmarks.peers.side_by_side import PEERS
 from benchmarks.readers import READS
 from benchmarks.restart import measure_restarts
 from benchmarks.restart_in_cluster import draw_returns, measure_returns
