@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -26,12 +27,14 @@ from logstore.client.endpoint import Endpoint, parse_endpoint
 from logstore.client.refusal import TRANSIENT
 from logstore.client.status import UNREACHABLE
 from logstore.errors import InvalidRequest, LogStoreError, NotReady
+from logstore.format.meta import Meta
 from logstore.model import ReplicaState
-from logstore.settings import NodeSettings
+from logstore.settings import Config, NodeSettings
 from logstore.storage.disk import RealDisk
 from logstore.storage.meta_store import newest_meta
-from logstore.storage.segment import is_segment_name
 
+Others: TypeAlias = list[NodeSettings] | None
+_FOUNDERS = frozenset((ReplicaState.STARTING, ReplicaState.VOTER))
 # How long an empty replica waits for a member that answers. What starts it may start it again.
 JOIN_WAIT_S = 60.0
 # One whose folder belongs to the cluster has what it needs: where all machines start at the same
@@ -43,22 +46,48 @@ PAUSE_MS = 200
 
 def is_part_of_cluster(folder: Path) -> bool:
     """Whether a replica ran in the folder that is part of a cluster, as far as can be read. One
-    that may have asked to join, and has no log yet, must find the members first."""
+    that asked to join, and whose log names no members yet, must find them first: it would ask
+    nobody for its place."""
+    meta = _meta_of(folder)
+    if meta is None:
+        return folder.is_dir() and has_log(folder)
+    return meta.has_config if meta.state == ReplicaState.LEARNER else any(meta.cluster_id)
+
+
+def goes_by_its_file(folder: Path) -> bool:
+    """Whether the nodes of the configuration file are counted for this folder: it is a founder's,
+    and its log has no CONFIG as far as META knows (SAFETY C5a). What another replica says of the
+    members, or that none answers, must not change who counts: a founder that knew of itself alone
+    would be a majority."""
+    meta = _meta_of(folder)
+    return meta is not None and meta.state in _FOUNDERS and not meta.has_config
+
+
+def _meta_of(folder: Path) -> Meta | None:
     if not folder.is_dir() or not has_log(folder):
-        return False
-    meta = newest_meta(RealDisk(), str(folder))
-    if meta is not None and meta.state == ReplicaState.LEARNER:
-        return any(is_segment_name(path.name) for path in folder.iterdir())
-    return meta is None or any(meta.cluster_id)
+        return None
+    return newest_meta(RealDisk(), str(folder))
 
 
-def members_to_join(endpoints: str, own: NodeSettings, folder: Path) -> list[NodeSettings]:
+def members_to_join(endpoints: str, config: Config, node: int, folder: Path) -> Others:
     """The members that answer at `endpoints`, asked in a process of its own. Empty where none
-    answers and the folder is part of the cluster already.
+    answers and the folder is part of the cluster already; None where the configuration file says
+    who the nodes are.
 
     Raises:
+      InvalidRequest: the file says so, and names no other node.
       SystemExit: none answers, or the replica cannot join; that process has said why.
     """
+    own = config.node(node)
+    if goes_by_its_file(folder):
+        if len(config.nodes) == 1:
+            raise InvalidRequest(
+                f"the folder of node {node} was formed with its cluster, and its log does not name "
+                "the members yet: start it without --join, with the configuration file that the "
+                "cluster was formed with"
+            )
+        say(f"node {node} starts with the nodes of its file: its log does not name the members yet")
+        return None
     is_joined = is_part_of_cluster(folder)
     wait_s = JOINED_WAIT_S if is_joined else JOIN_WAIT_S
     command = [sys.executable, "-m", "logstore.cli.join", endpoints, str(own.node)]

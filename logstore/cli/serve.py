@@ -11,7 +11,7 @@ import click
 
 from logstore.cli.run_replica import run_replica
 from logstore.client.endpoint import parse_endpoints
-from logstore.config import NodeSettings, load_config
+from logstore.config import Config, NodeSettings, load_config
 
 DEFAULT_FOLDER = Path("logstore-data")
 
@@ -43,7 +43,8 @@ def serve(config_path: Path, node: int, folder: Path | None, endpoints: str | No
 
     With --join it forms no cluster: it asks who the members are, for a minute where none answers,
     and joins them once `logstore member add` has reserved its place. It may be given at later
-    starts, too.
+    starts, too; one that formed the cluster goes by the nodes of its file until the log names the
+    members.
 
     Exit status 70: its processes crashed too often; 78: starting it again cannot help; 3: no member
     answers.
@@ -52,15 +53,16 @@ def serve(config_path: Path, node: int, folder: Path | None, endpoints: str | No
     folder = folder or DEFAULT_FOLDER / f"node-{node}"
     if endpoints is None:
         sys.exit(run_replica(config_path, node, folder))
-    own = load_config(config_path).node(node)
+    config = load_config(config_path)
     parse_endpoints(endpoints)
-    sys.exit(run_replica(config_path, node, folder, others=_members(endpoints, own, folder)))
+    others = _members(endpoints, config, node, folder)
+    sys.exit(run_replica(config_path, node, folder, others=others))
 
 
-def _members(endpoints: str, own: NodeSettings, folder: Path) -> list[NodeSettings]:
+def _members(endpoints: str, config: Config, node: int, folder: Path) -> list[NodeSettings] | None:
     from logstore.cli.join import members_to_join  # a client's imports, which no other start needs
 
-    return members_to_join(endpoints, own, folder)
+    return members_to_join(endpoints, config, node, folder)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -24,6 +24,7 @@ from logstore.config import (
 )
 from logstore.errors import ConfigError, InvalidRequest, NotReady, Unreachable
 from logstore.format.client_messages import StatusRequest
+from logstore.format.level import CONFIG_LEVEL, FIRST_LEVEL
 from logstore.format.meta import NO_START, Meta
 from logstore.format.segment_header import FileRole
 from logstore.model import NO_NODE, NodeId, ReplicaState, Term
@@ -60,9 +61,13 @@ def write_config(folder: Path, *nodes: NodeSettings) -> Path:
     return path
 
 
-def write_meta(folder: Path, state: ReplicaState, cluster_id: bytes) -> None:
+def write_meta(
+    folder: Path, state: ReplicaState, cluster_id: bytes, *, has_config: bool = False
+) -> None:
     folder.mkdir()
-    meta = Meta(state, cluster_id, b"u" * 16, NodeId(4), NO_NODE, 7, Term(0), 1, 1, NO_START)
+    level = CONFIG_LEVEL if has_config else FIRST_LEVEL
+    fields = state, cluster_id, b"u" * 16, NodeId(4), NO_NODE, 7, Term(0), 1, 1, NO_START, level
+    meta = Meta(*fields, has_config=has_config)
     create_meta(RealDisk(), str(folder), meta).close()
 
 
@@ -206,10 +211,33 @@ def test_serve_ends_where_no_member_answers_but_not_with_a_folder_of_the_cluster
     assert run(*arguments, "--join", nobody) == 3
     assert "error: node 4 does not join: no replica answers" in capfd.readouterr().err
     assert not started
-    write_meta(folder, ReplicaState.VOTER, b"c" * 16)
+    write_meta(folder, ReplicaState.VOTER, b"c" * 16, has_config=True)
     assert run(*arguments, "--join", nobody) == 0
     assert started == [[]]
     assert "its folder is part of the cluster already" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("state", [ReplicaState.STARTING, ReplicaState.VOTER])
+def test_a_founder_goes_by_its_file_until_its_log_names_the_members(
+    started: list[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    state: ReplicaState,
+) -> None:
+    """It would be a majority by itself where no member answers, as when all of them start."""
+    monkeypatch.setattr(join, "JOINED_WAIT_S", 0.2)
+    folder = tmp_path / "data"
+    write_meta(folder, state, b"c" * 16)
+    nobody = f"127.0.0.1:{free_base_ports(1)[0]}"
+    for others, status in (((NodeSettings(node=1, port=7_100),), 0), ((), 2)):
+        path = write_config(tmp_path, *others, OWN)
+        arguments: list[str | Path] = ["serve", "--config", path, "--node", "4", "--dir", folder]
+        assert run(*arguments, "--join", nobody) == status
+    assert started == [None]
+    said = capfd.readouterr().err
+    assert "node 4 starts with the nodes of its file" in said
+    assert "start it without --join" in said
 
 
 def test_a_folder_is_part_of_a_cluster_as_its_meta_says(tmp_path: Path) -> None:
@@ -222,7 +250,9 @@ def test_a_folder_is_part_of_a_cluster_as_its_meta_says(tmp_path: Path) -> None:
     write_meta(tmp_path / "learner", ReplicaState.LEARNER, b"c" * 16)
     assert not is_part_of_cluster(tmp_path / "learner")  # it may not have joined
     (tmp_path / "learner" / segment_name(1, FileRole.RAFT)).touch()
-    assert is_part_of_cluster(tmp_path / "learner")
+    assert not is_part_of_cluster(tmp_path / "learner")  # so has one that has no place yet
+    write_meta(tmp_path / "joined", ReplicaState.LEARNER, b"c" * 16, has_config=True)
+    assert is_part_of_cluster(tmp_path / "joined")
     (tmp_path / "voter" / "meta.a").write_bytes(b"x")
     (tmp_path / "voter" / "meta.b").write_bytes(b"x")
     assert is_part_of_cluster(tmp_path / "voter")  # it ran, and may have voted
