@@ -27,7 +27,7 @@ from logstore.format.configuration_body import (
     MemberRole,
     roles,
 )
-from logstore.limits import NODES_MAX
+from logstore.limits import MEMBER_LABELS_MAX, NODES_MAX
 from logstore.model import NO_NODE, NodeId
 from logstore.raft.quorum import VoterSets
 
@@ -45,6 +45,7 @@ class Refusal(Enum):
     NO_VOTER_LEFT = "no voter left"
     TOO_MANY_VOTERS = "too many voters"
     TOO_MANY_LEARNERS = "too many learners"
+    TOO_MANY_LABELS = "too many labels"
     NUMBER_TAKEN = "number taken"
     ADDRESS_TAKEN = "address taken"
     UUID_TAKEN = "uuid taken"
@@ -141,9 +142,12 @@ def add_learner(configuration: Configuration, member: Member) -> Configuration |
     if is_joint(configuration):
         return _under_way(configuration)
     if len(configuration.learners) >= NODES_MAX:
+        return _too_many_learners()
+    if len(_kept_labels(member)) >= MEMBER_LABELS_MAX:
         return Refused(
-            Refusal.TOO_MANY_LEARNERS,
-            f"there are {NODES_MAX} learners already: promote or remove one first",
+            Refusal.TOO_MANY_LABELS,
+            f"a member has at most {MEMBER_LABELS_MAX - 1} labels: one is left for what it is to "
+            "become",
         )
     return _taken(configuration, member) or _next(
         configuration, learners=(*configuration.learners, member)
@@ -170,6 +174,8 @@ def replace_in_place(configuration: Configuration, voter: Member) -> Configurati
     left = remove(configuration, voter)
     if isinstance(left, Refused) or not is_joint(left):
         return left
+    if len(left.learners) >= NODES_MAX:
+        return _too_many_learners()
     labels = tuple(sorted((*_kept_labels(voter), PROMOTE_LABEL)))
     reserved = msgspec.structs.replace(voter, uuid=NO_UUID, labels=labels)
     return msgspec.structs.replace(left, learners=(*left.learners, reserved))
@@ -307,6 +313,13 @@ def _taken(
                 f"{other.host}:{other.port} is that of node {other.number}: choose another one",
             )
     return None
+
+
+def _too_many_learners() -> Refused:
+    return Refused(
+        Refusal.TOO_MANY_LEARNERS,
+        f"there are {NODES_MAX} learners already: promote or remove one first",
+    )
 
 
 def _under_way(configuration: Configuration) -> Refused:

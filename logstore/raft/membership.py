@@ -38,10 +38,7 @@ def on_requested(state: State, event: ChangeRequested) -> None:
     if reason := _why_busy(state, leading):
         _answer(state, event, ErrorCode.NOT_READY, reason)
         return
-    if event.kind is ChangeKind.JOIN:
-        wanted = joins.wanted(state, leading, event.members[0])
-    else:
-        wanted = _wanted(state.configurations.in_force, event)
+    wanted = _wanted(state, leading, event)
     if event.kind is ChangeKind.REPLACE and (reason := _why_not_lost(state, leading, event)):
         _answer(state, event, ErrorCode.NOT_READY, reason)
     elif wanted is None:
@@ -195,9 +192,16 @@ def _release_leaving(state: State, leading: Leading) -> None:
 # --- what a change must be ---
 
 
-def _wanted(in_force: Configuration, event: ChangeRequested) -> Configuration | Refused:
-    """The configuration that the request leads to, directly or by a joint one."""
-    wanted = _changed(in_force, event)
+def _wanted(
+    state: State, leading: Leading, event: ChangeRequested
+) -> Configuration | Refused | None:
+    """The configuration that the request leads to, directly or by a joint one; None: a replica
+    that asks to join is a member already. Whatever a request may lead to ends no leader: the next
+    one would be asked the same."""
+    if event.kind is ChangeKind.JOIN:
+        wanted = joins.wanted(state, leading, event.members[0])
+    else:
+        wanted = _changed(state.configurations.in_force, event)
     if isinstance(wanted, Configuration):
         try:
             encode_configuration(wanted)

@@ -233,3 +233,28 @@ def test_founders_do_not_campaign_where_meta_knows_of_a_config() -> None:
     node = node_with(None, has_config=True, level=4)
     node.time_out()
     assert node.core.role == Role.FOLLOWER
+
+
+def test_a_join_for_which_there_is_no_room_ends_no_leader() -> None:
+    """A replica asks every leader again: one that ended for it would be followed by the next."""
+    places = tuple(replace(replica(number), uuid=NO_UUID) for number in range(10, 19))
+    labels = tuple(f"{each}=x" for each in "abcdefgh")
+    labelled = replace(C, labels=labels)
+    for before, why in (
+        (Configuration(1, (A, B, C), (), places), "9 learners already"),
+        (Configuration(1, (A, B, labelled)), "9 labels"),
+    ):
+        node = leader_with(before)
+        pass_timeouts(node, 2)
+        assert why in refusal(join(node, NEW_C))
+        assert why in refusal(ask(node, ChangeKind.REPLACE, 3))
+
+
+def test_a_label_is_left_for_what_a_member_is_to_become() -> None:
+    node = leader_with(THREE)
+    labels = tuple(f"{each}=x" for each in "abcdefgh")
+    assert "at most 7 labels" in refusal(
+        ask(node, ChangeKind.ADD, members=(replace(PLACE, labels=labels),))
+    )
+    fewer = replace(PLACE, labels=labels[1:])
+    assert offered(ask(node, ChangeKind.ADD, members=(fewer,))).learners == (fewer,)
