@@ -69,8 +69,8 @@ class Peers:
         self._table = PeerTable(election_timeout_ns)
         self._members: MembersChanged | None = None  # whose uuids the table knows
         # Of messages that come before a number has a replica of this cluster: of the bootstrap,
-        # and of one that asks to join; the newest ones.
-        self._init_routes: dict[NodeId, bytes] = {}
+        # and of one that asks to join, by its uuid; the newest ones.
+        self._init_routes: dict[NodeId, tuple[bytes, bytes]] = {}
 
     def begin_turn(self, now_ns: int) -> None:
         """Before messages are read."""
@@ -92,7 +92,7 @@ class Peers:
         if isinstance(message, InitMessage | JoinRequest):
             is_init = isinstance(message, InitMessage)
             if self._takes_init(envelope) if is_init else self._takes_join(envelope):
-                self._remember_init(envelope.sender, routing_id)
+                self._remember_init(envelope, routing_id)
                 return envelope, message
         elif (speaker := self._speaker_of(envelope)) is not None:
             if is_bulk:
@@ -121,9 +121,9 @@ class Peers:
         is_other = envelope.sender_uuid != identity.replica_uuid
         return self._is_for_us(envelope) and is_of_cluster and is_other
 
-    def _remember_init(self, sender: NodeId, routing_id: bytes) -> None:
-        self._init_routes.pop(sender, None)
-        self._init_routes[sender] = routing_id
+    def _remember_init(self, envelope: Envelope, routing_id: bytes) -> None:
+        self._init_routes.pop(envelope.sender, None)
+        self._init_routes[envelope.sender] = envelope.sender_uuid, routing_id
         if len(self._init_routes) > NUMBERS_MAX:
             del self._init_routes[next(iter(self._init_routes))]
 
@@ -162,7 +162,9 @@ class Peers:
     ) -> tuple[bytes | None, ...]:
         """Of the control and the bulk lane to the replica that is meant; None: it has none now."""
         if isinstance(answer, SendInit | TellJoin):
-            return self._init_routes.get(answer.peer), None
+            uuid, route = self._init_routes.get(answer.peer, (b"", None))
+            is_meant = isinstance(answer, SendInit) or answer.uuid == uuid
+            return route if is_meant else None, None
         speaker = self._table.speaker(answer.peer)
         wanted = answer.uuid if isinstance(answer, Answer) else b""
         if speaker is None or wanted not in (b"", speaker.uuid):

@@ -134,6 +134,18 @@ def test_a_replica_that_asks_to_join_is_not_yet_who_answers_under_its_number(sta
     assert stage.peer_receive("peer_control")[1] == refused
 
 
+def test_the_place_of_one_replica_is_told_to_no_other_that_asks_under_its_number(stage):
+    """It would take part without a place (SAFETY L4)."""
+    for uuid in (b"x" * 16, b"y" * 16):
+        stage.peer_send("peer_control", JOIN, sender_uuid=uuid)
+    stage.tell(TellJoin(2, JoinAnswer(0, 1, b""), b"x" * 16))
+    assert stage.peer_receive("peer_control") is None
+    assert stage.counter(Counter.SENDS_DROPPED) == 1
+    refused = JoinAnswer(18, 1, b"one of the two must stop")
+    stage.tell(TellJoin(2, refused, b"y" * 16))
+    assert stage.peer_receive("peer_control")[1] == refused
+
+
 @pytest.mark.parametrize(
     "envelope",
     [{"cluster_id": b"another cluster!"}, {"cluster_id": bytes(16)}, {"sender_uuid": OUR_UUID}],
