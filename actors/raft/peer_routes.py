@@ -17,6 +17,7 @@ from actors import topology
 from actors.messages import PeerIs
 from logstore.format.configuration_body import NO_UUID, Configuration
 from logstore.model import NO_NODE, NodeId
+from logstore.raft.configuration import counted, present
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -83,6 +84,7 @@ class PeerRoutes:
             self._replicators[spare] = _Replicator(spare, NO_NODE, _NOBODY, is_running=False)
         self._led: set[NodeId] = set()  # was ordered to lead, and not to stop
         self._unserved: set[NodeId] = set()
+        self._counted = frozenset(self._wanted)  # a spare that one of these needs no learner keeps
         self._seq = 0
 
     def serving(self) -> dict[NodeId, str]:
@@ -103,6 +105,7 @@ class PeerRoutes:
             _addresses(configuration, self._node) if configuration.id else dict(self._configured)
         )
         self.members = tuple(self._wanted)
+        self._counted = frozenset(each.number for each in counted(configuration))
         return self._settle()
 
     def on_lead(self, number: NodeId) -> None:
@@ -147,7 +150,9 @@ class PeerRoutes:
         return orders
 
     def _find(self, number: NodeId) -> _Replicator | None:
-        """Who serves `number`, or may: its own, or a spare, rather one that runs already."""
+        """Who serves `number`, or may: its own, or a spare, rather one that runs already; for a
+        voter also one that serves a learner, unless that gets the log from here. Voters that this
+        replica cannot talk to could not elect it."""
         replicators = self._replicators.values()
         for each in replicators:
             if each.number == number:
@@ -156,7 +161,14 @@ class PeerRoutes:
         if own is not None:
             return own
         idle = [each for each in replicators if _is_idle_spare(each)]
+        if not idle and number in self._counted:
+            idle = [each for each in replicators if self._serves_learner(each)]
         return next((each for each in idle if each.is_running), idle[0] if idle else None)
+
+    def _serves_learner(self, replicator: _Replicator) -> bool:
+        number = replicator.number
+        is_spare = replicator.actor in topology.SPARE_NAMES
+        return is_spare and number not in self._counted and number not in self._led
 
     def _bind(self, replicator: _Replicator, number: NodeId, address: Address) -> list[Order]:
         is_wanted = not replicator.is_running and replicator.peer is None
@@ -176,11 +188,10 @@ def _is_idle_spare(replicator: _Replicator) -> bool:
 
 
 def _addresses(configuration: Configuration, node: NodeId) -> dict[NodeId, Address]:
-    """The members that there are replicas of: not those for which a place is reserved only."""
-    voters = (*configuration.voters, *configuration.incoming)
-    learners = (each for each in configuration.learners if each.uuid != NO_UUID)
+    """The members that there are replicas of, voters first: not those for which a place is reserved
+    only."""
     return {
         each.number: Address(each.uuid if each.uuid != NO_UUID else b"", each.host, each.port)
-        for each in (*learners, *voters)
+        for each in present(configuration)
         if each.number != node
     }

@@ -202,6 +202,34 @@ def test_with_every_spare_taken_a_member_is_named_once_and_served_when_one_is_fr
     assert back == [Unserved(NodeId(10))]
 
 
+def test_voters_get_spares_before_learners_do() -> None:
+    """A replica whose file names itself only talks to all voters, or it is never elected."""
+    peers = PeerRoutes(NodeId(1), {})
+    learners = tuple(map(member, range(10, 10 + SPARES)))
+    orders = peers.take_members(members(1, 2, 3, learners=learners))
+    assert [each.node for each in orders if isinstance(each, Unserved)] == [16, 17]
+    for spare in SPARE_NAMES:
+        peers.begin(spare)
+    assert {NodeId(2), NodeId(3)} <= peers.serving().keys()
+
+
+def test_a_learner_that_becomes_a_voter_gets_the_spare_of_another_learner() -> None:
+    peers = PeerRoutes(NodeId(1), {})
+    learners = tuple(map(member, range(10, 10 + SPARES)))
+    peers.take_members(members(1, 2, learners=learners))
+    for spare in SPARE_NAMES:
+        peers.begin(spare)
+    assert 17 not in peers.serving()
+    for number in range(10, 17):
+        peers.on_lead(NodeId(number))
+    promoted = members(1, 2, 17, learners=learners[:-1], id=2)
+    assert peers.take_members(promoted) == [], "all learners get the log from here"
+    peers.on_stop(NO_NODE)
+    serving = peers.serving()
+    assert {2, 17} <= serving.keys()
+    assert len(serving) == SPARES
+
+
 def test_each_order_to_a_replicator_has_a_number_of_its_own(peers: PeerRoutes) -> None:
     orders = peers.take_members(members(1, 2, 3))
     seqs = [each.peer.seq for each in orders if isinstance(each, Bind)]
