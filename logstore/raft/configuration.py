@@ -27,6 +27,7 @@ from logstore.format.configuration_body import (
     MemberRole,
     roles,
 )
+from logstore.format.message import NODE_ID_MAX
 from logstore.limits import MEMBER_LABELS_MAX, NODES_MAX
 from logstore.model import NO_NODE, NodeId
 from logstore.raft.quorum import VoterSets
@@ -188,9 +189,26 @@ def replace_elsewhere(
     for a replica that takes the voter's place once it has joined and caught up (L5)."""
     if voter not in configuration.voters:
         return _no(Refusal.NO_VOTER, voter)
-    number = NodeId(max(each.number for each in members(configuration)) + 1)
-    labels = tuple(sorted((*_kept_labels(voter), f"{REPLACES_KEY}={voter.number}")))
+    label = f"{REPLACES_KEY}={voter.number}"
+    for other in configuration.learners:
+        if label in other.labels:
+            return Refused(
+                Refusal.CHANGE_UNDER_WAY,
+                f"node {other.number} at {other.host}:{other.port} is to replace node "
+                f"{voter.number} already: remove that one first",
+            )
+    number = _next_number(configuration)
+    labels = tuple(sorted((*_kept_labels(voter), label)))
     return add_learner(configuration, Member(number, NO_UUID, host, port, labels))
+
+
+def _next_number(configuration: Configuration) -> NodeId:
+    """Above those of all members; the lowest free one where one has the highest."""
+    taken = {each.number for each in members(configuration)}
+    following = max(taken) + 1
+    if following > NODE_ID_MAX:
+        following = next(each for each in range(1, NODE_ID_MAX) if each not in taken)
+    return NodeId(following)
 
 
 def renew(configuration: Configuration) -> Configuration | Refused:

@@ -223,3 +223,18 @@ def test_nine_voters_are_changed_one_for_one() -> None:
     joint = done(replace(learning, NINE.voters[0], member(10)))
     assert len(joint.incoming) == 9
     assert done(finish(joint)).voters[-1] == member(10)
+
+
+def test_the_next_number_after_the_highest_one_is_the_lowest_free_one() -> None:
+    highest = Configuration(5, (A, B, member(0xFFFF)))
+    (place,) = done(replace_elsewhere(highest, B, "other", 9000)).learners
+    assert place.number == 3
+
+
+def test_a_voter_is_replaced_by_one_replica_at_a_time() -> None:
+    """The second one would come in place of none, as a voter more."""
+    first = done(replace_elsewhere(THREE, B, "other", 9000))
+    second = replace_elsewhere(first, B, "third", 9000)
+    assert isinstance(second, Refused)
+    assert "node 4 at other:9000 is to replace node 2 already" in second.text
+    assert done(replace_elsewhere(first, C, "third", 9000)).learners[1].number == 5
