@@ -4,12 +4,17 @@
 A heartbeat names the newest entry that its sender knows to be flushed at this replica in this term.
 No log gets shorter than that by itself: the data folder is an older copy, or the device lost what
 it had flushed. The core only reports it; its driver takes no further part (SAFETY L7).
+
+A heartbeat is for a node number. One that was sent to the lost replica of a number, and comes late,
+says nothing of the replica that got its place: that has not acknowledged anything as a member
+before its own log names it.
 """
 
 from __future__ import annotations
 
 from logstore.limits import LOG_AGAIN_NS
 from logstore.model import Index, NodeId
+from logstore.raft.configuration import members
 from logstore.raft.effects import Log
 from logstore.raft.state import Lost, State
 
@@ -17,7 +22,7 @@ from logstore.raft.state import Lost, State
 def check(state: State, sender: NodeId, acknowledged: Index) -> None:
     """A heartbeat of this term's leader says that this replica has `acknowledged`."""
     last_index = state.log.last_index
-    if acknowledged <= last_index:
+    if acknowledged <= last_index or not _may_have_acknowledged(state):
         return
     lost = state.lost
     if lost is None or acknowledged > lost.acknowledged:
@@ -33,3 +38,11 @@ def check(state: State, sender: NodeId, acknowledged: Index) -> None:
                 "flushed: do not trust either"
             )
         )
+
+
+def _may_have_acknowledged(state: State) -> bool:
+    config = state.config
+    who = config.node, config.replica_uuid
+    return not config.has_joined or any(
+        (each.number, each.uuid) == who for each in members(state.configurations.in_force)
+    )

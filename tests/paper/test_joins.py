@@ -22,7 +22,7 @@ from logstore.raft.effects import (
 from logstore.raft.events import ChangeKind, ControlReceived
 from logstore.raft.joins import LOST_AFTER_TIMEOUTS
 from tests.paper.member_cluster import replica
-from tests.paper.one_node import OneNode, of_type, sent
+from tests.paper.one_node import OneNode, of_type, rows_of, sent
 from tests.paper.test_changes_of_members import (
     ROWS,
     THREE,
@@ -258,3 +258,25 @@ def test_a_label_is_left_for_what_a_member_is_to_become() -> None:
     )
     fewer = replace(PLACE, labels=labels[1:])
     assert offered(ask(node, ChangeKind.ADD, members=(fewer,))).learners == (fewer,)
+
+
+# --- what comes late ---
+
+
+def test_a_heartbeat_for_the_lost_replica_of_a_number_says_nothing_of_the_next_one() -> None:
+    """It would never go on: META keeps that it has forgotten something (SAFETY L7)."""
+    for uuid, has_lost in ((NEW_C.uuid, False), (C.uuid, True)):
+        node = node_with(THREE, node=3)
+        config = replace(node.config, voters=(), has_joined=True, replica_uuid=uuid)
+        core = RaftCore(config, RECOVERED, node.files, node.core._state.random)
+        node.core = core
+        node.tick(1)
+        later = rows_of([1, 1, 1, 1, 1, 1])[-1]
+        node.hear_heartbeat(2, term=1, prev=later)
+        assert (core.lost is not None) == has_lost
+    empty = recovered([], term=1)
+    core = RaftCore(config, empty, node.files, node.core._state.random)
+    node.core = core
+    node.tick(1)
+    node.hear_heartbeat(2, term=1, prev=later)
+    assert core.lost is None
