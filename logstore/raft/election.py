@@ -106,6 +106,7 @@ def on_pre_vote_request(state: State, sender: NodeId, request: PreVoteRequest) -
     leader (stickiness)."""
     is_granted = (
         request.term > state.term
+        and state.may_vote
         and not is_sticky(state)
         and _is_up_to_date(state, request.last_index, request.last_term)
     )
@@ -127,7 +128,8 @@ def on_vote_request(state: State, sender: NodeId, uuid: bytes, request: VoteRequ
     """A vote request of the current term. The caller has adopted a newer term and dropped a request
     that stickiness refuses. The vote is for the replica `uuid` alone (C6)."""
     is_granted = (
-        state.may_vote_for(sender, uuid)
+        state.may_vote
+        and state.may_vote_for(sender, uuid)
         and state.leader == NO_NODE
         and _is_up_to_date(state, request.last_index, request.last_term)
     )

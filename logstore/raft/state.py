@@ -327,6 +327,17 @@ class State:
         """Whether this replica is a voter, as far as it may know (C8, C9, C12)."""
         return self.configurations.names_voter(self.config.node, self.config.replica_uuid)
 
+    @property
+    def may_vote(self) -> bool:
+        """Whether this replica votes at all. One that joined does not before its log has a CONFIG:
+        a founder whose log has none counts numbers, and would count it for the replica of its
+        number that was lost (L1). Nobody else counts it by then."""
+        return (
+            not self.config.has_joined
+            or self.is_config_known
+            or self.configurations.in_force.id > 0
+        )
+
     def may_vote_for(self, node: NodeId, uuid: bytes) -> bool:
         """Whether this term's vote is free, or that replica's. A vote that was kept as a number is
         spent where replicas come and go: another one may bear the number by now (C5a)."""

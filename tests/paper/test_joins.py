@@ -3,11 +3,18 @@ added for."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from logstore.errors import ErrorCode
 from logstore.format.configuration_body import NO_UUID, Configuration, Member
-from logstore.format.peer_messages import VoteReply, VoteRequest
+from logstore.format.peer_messages import (
+    PreVoteReply,
+    PreVoteRequest,
+    VoteReply,
+    VoteRequest,
+)
 from logstore.model import Index, NodeId, Role, Term
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
@@ -19,7 +26,7 @@ from logstore.raft.effects import (
     SaveLevel,
     StopLeading,
 )
-from logstore.raft.events import ChangeKind, ControlReceived
+from logstore.raft.events import ChangeKind, ControlReceived, Tick
 from logstore.raft.joins import LOST_AFTER_TIMEOUTS
 from tests.paper.member_cluster import replica
 from tests.paper.one_node import OneNode, of_type, rows_of, sent
@@ -192,6 +199,37 @@ def test_a_vote_that_was_kept_as_a_number_is_spent() -> None:
     assert vote_of(node, C.uuid, 5) == [False]
     node = node_with(None, term=5, vote=3)
     assert vote_of(node, C.uuid, 5) == [True], "the founders are who they are"
+
+
+def test_a_replica_that_joined_votes_once_its_log_has_a_configuration() -> None:
+    """Founders 1 to 5; 5 is cut off before the first CONFIG. 2 and 3 leave, one after the other,
+    and empty replicas get their places: the voters are 1, 4 and 5, of which 1 and 4 commit. Then 5
+    is cut off with these two. Its log has no CONFIG: with their votes it would have three of five
+    founders, and lead beside 1."""
+    node = OneNode(node=2)
+    config = replace(node.config, voters=(), has_joined=True, replica_uuid=B.uuid)
+    asks = (
+        VoteRequest(Term(9), Index(3), Term(1), False),
+        PreVoteRequest(Term(9), Index(3), Term(1)),
+    )
+    for found, has_config, votes in (
+        ((), False, False),
+        (((Index(1), THREE),), False, True),
+        ((), True, True),  # its log was dropped, it is no new replica
+    ):
+        rows = rows_of([1], noops=[1]) if found else []
+        level = 4 if has_config else 1
+        fields: dict[str, Any] = {"term": 1, "configurations": found, "has_config": has_config}
+        for request in asks:
+            state = recovered(rows, level=level, **fields)
+            node.core = RaftCore(config, state, node.files, node.core._state.random)
+            node.meta_seq = 0
+            node.step(Tick(node.now_ns, 0))
+            effects = node.step(ControlReceived(NodeId(5), 1, request, E.uuid))
+            effects += node.flush_meta()
+            granted = [reply.is_granted for _, reply in sent(effects, VoteReply)]
+            granted += [reply.is_granted for _, reply in sent(effects, PreVoteReply)]
+            assert granted == [votes]
 
 
 def test_a_replica_whose_number_is_anothers_does_not_campaign() -> None:
