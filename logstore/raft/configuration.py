@@ -47,6 +47,7 @@ class Refusal(Enum):
     TOO_MANY_VOTERS = "too many voters"
     TOO_MANY_LEARNERS = "too many learners"
     TOO_MANY_LABELS = "too many labels"
+    LABEL_TAKEN = "label taken"
     NUMBER_TAKEN = "number taken"
     ADDRESS_TAKEN = "address taken"
     UUID_TAKEN = "uuid taken"
@@ -278,6 +279,19 @@ def finish(configuration: Configuration) -> Configuration | Refused:
         msgspec.structs.replace(each, labels=_kept_labels(each)) for each in configuration.incoming
     )
     return _next(configuration, voters=voters, incoming=())
+
+
+def why_not_labelled(member: Member) -> Refused | None:
+    """Why an operator cannot add a member with these labels; None: one can."""
+    for label in member.labels:
+        key = label.partition("=")[0]
+        if key in _INTENT_KEYS:
+            return Refused(
+                Refusal.LABEL_TAKEN,
+                f"label {key!r} says what a leader is to do with a learner: choose another name, "
+                "and use `logstore member promote` or `replace`",
+            )
+    return None
 
 
 def _kept_labels(member: Member) -> tuple[str, ...]:

@@ -217,7 +217,8 @@ def _changed(in_force: Configuration, event: ChangeRequested) -> Configuration |
     if not in_force.id:
         return Refused(Refusal.NO_CONFIGURATION, "the log has no configuration yet: try again")
     if kind is ChangeKind.ADD:
-        return configuration.add_learner(in_force, event.members[0])
+        (added,) = event.members
+        return configuration.why_not_labelled(added) or configuration.add_learner(in_force, added)
     if kind is ChangeKind.PROMOTE:
         learner = _of_number(in_force.learners, event.node)
         return _none(event.node) if learner is None else configuration.promote(in_force, learner)

@@ -177,6 +177,13 @@ def test_the_same_members_once_more_for_a_trim() -> None:
     assert offered(ask(node, ChangeKind.RENEW)) == replace(RESERVED, id=3)
 
 
+def test_what_a_leader_acts_on_is_no_label_of_an_operator() -> None:
+    node = leader_with(THREE)
+    for label in ("promote=auto", "replaces=2", "promote=never"):
+        added = replace(PLACE, labels=(label,))
+        assert "choose another name" in refusal(ask(node, ChangeKind.ADD, members=(added,)))
+
+
 # --- whose vote, and who counts ---
 
 
