@@ -91,6 +91,7 @@ def change_of(request: MemberChangeRequest) -> ChangeRequested | Refused:
         by=NodeId(request.by),
         members=members,
         is_forced=request.is_forced,
+        uuid=request.replica_uuid,
     )
 
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import msgspec
 
-from logstore.format.configuration_body import Configuration, Member
+from logstore.format.configuration_body import NO_UUID, Configuration, Member
 from logstore.format.peer_messages import Append, BulkAnswer, ControlMessage, Install
 from logstore.model import NO_NODE, Index, NodeId, Term
 from logstore.raft.log_view import WholeLogStart
@@ -169,7 +169,8 @@ class ChangeRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, ta
     """Change the configuration: an operator asks for it, a replica that joins, or this one's driver
     (C7, C11, L4). `is_forced`: also where the new voters do not answer, or one that stays is
     damaged. ADD has a member without a uuid, for one that is to join under this number at this
-    address; so has REPLACE where another address is to have the voter's place, with number 0."""
+    address; so has REPLACE where another address is to have the voter's place, with number 0.
+    `uuid`: of the replica that is to leave; NO_UUID: whichever has the number."""
 
     request_id: int
     kind: ChangeKind
@@ -177,6 +178,7 @@ class ChangeRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, ta
     by: NodeId = NO_NODE
     members: tuple[Member, ...] = ()
     is_forced: bool = False
+    uuid: bytes = NO_UUID
 
 
 Event = (

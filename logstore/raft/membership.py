@@ -35,7 +35,8 @@ def on_requested(state: State, event: ChangeRequested) -> None:
         text = f"changes of the members need format level {CONFIG_LEVEL}: run `logstore upgrade`"
         _answer(state, event, ErrorCode.LEVEL_REFUSED, text)
         return
-    if reason := _why_busy(state, leading):
+    in_force = state.configurations.in_force
+    if reason := _why_busy(state, leading) or _who_came_instead(in_force, event):
         _answer(state, event, ErrorCode.NOT_READY, reason)
         return
     wanted = _wanted(state, leading, event)
@@ -271,6 +272,17 @@ def _none(number: NodeId) -> Refused:
 
 
 # --- when it may be ---
+
+
+def _who_came_instead(in_force: Configuration, event: ChangeRequested) -> str:
+    """Ingress has not heard yet that the replica that is meant has left, and another one has its
+    number: asked again, it has (C6)."""
+    if event.uuid == NO_UUID:
+        return ""
+    found = _of_number(configuration.members(in_force), event.node)
+    if found is None or found.uuid == event.uuid:
+        return ""
+    return f"node {event.node} is another replica by now: ask again"
 
 
 def _why_busy(state: State, leading: Leading) -> str:

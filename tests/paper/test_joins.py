@@ -184,6 +184,14 @@ def test_what_a_leader_acts_on_is_no_label_of_an_operator() -> None:
         assert "choose another name" in refusal(ask(node, ChangeKind.ADD, members=(added,)))
 
 
+def test_what_is_asked_of_a_replica_does_not_hit_the_one_that_has_its_number_by_now() -> None:
+    node = leader_with(Configuration(3, (A, B), (), (NEW_C,)))
+    for kind in (ChangeKind.REMOVE, ChangeKind.REPLACE):
+        asked = ask(node, kind, 3, uuid=C.uuid, is_forced=True)
+        assert "another replica by now" in refusal(asked)
+    assert offered(ask(node, ChangeKind.REMOVE, 3, uuid=NEW_C.uuid)).learners == ()
+
+
 # --- whose vote, and who counts ---
 
 
