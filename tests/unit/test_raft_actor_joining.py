@@ -127,6 +127,24 @@ def test_it_goes_on_asking_until_its_own_log_names_it(raft):
     assert requests(raft)[2]
 
 
+@pytest.mark.parametrize("state", [ReplicaState.VOTER, ReplicaState.LEARNER])
+def test_a_replica_that_left_says_so(raft, state):
+    """An operator may have added its number again, and waits for it to join."""
+    fields = {"last_row": last_row(), "term_runs": ((1, 1),), "persisted": 1, "has_config": True}
+    raft.say(
+        topology.WRITER,
+        msgspec.structs.replace(recovered(state), cluster_id=CLUSTER, level=4, **fields),
+    )
+    driver = raft.raft._membership
+    driver.on_members(MembersChanged(1, True, members_of(US)))
+    assert raft.status()["refusal"] == ""
+    driver.on_members(MembersChanged(2, False, members_of(number=2)))
+    assert raft.status()["refusal"] == ""
+    driver.on_members(MembersChanged(2, True, members_of((1, OTHER), number=2)))
+    assert "no member of its cluster any more" in raft.status()["refusal"]
+    assert "logstore reset --node 1" in raft.status()["refusal"]
+
+
 def test_a_log_with_entries_or_a_config_proves_that_it_had_a_place(raft, tmp_path):
     rows = {"last_row": last_row(), "term_runs": ((1, 1),), "persisted": 1}
     recover(raft, **rows)
