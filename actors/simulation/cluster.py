@@ -76,7 +76,9 @@ class SimulatedCluster:
             lambda: self.world.now_ns,
             durability=self.durability,
             read_ring=self._read_ring,
-            read_clocks=lambda: [each.clock.wall_ns() for each in self.replicas.values()],
+            read_clocks=lambda: {
+                node: each.clock.wall_ns() for node, each in self.replicas.items()
+            },
             read_clock_gaps=lambda: {
                 node: each.clock.wall_ns() - each.clock.monotonic_ns()
                 for node, each in self.replicas.items()

@@ -13,6 +13,7 @@ from tests.simulation.histories.answer_histories import ANSWERS
 from tests.simulation.histories.bell_histories import BELLS
 from tests.simulation.histories.case import History
 from tests.simulation.histories.client_histories import CLIENTS
+from tests.simulation.histories.configuration_histories import CONFIGURATIONS
 from tests.simulation.histories.cursor_histories import CURSORS
 from tests.simulation.histories.damage_histories import DAMAGE
 from tests.simulation.histories.disk_histories import DISKS
@@ -58,6 +59,7 @@ HISTORIES = [
         SURVEYS,
         UNREAD,
         ACK_LEVELS,
+        CONFIGURATIONS,
     )
     for history in each.histories
 ]

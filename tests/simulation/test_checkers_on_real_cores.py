@@ -76,8 +76,8 @@ def keep_what_was_in_flight(self: PersistQueue, first_index: Index, *, now_ns: i
     return self.append(kept, ring_start=0, ring_end=0, now_ns=now_ns)
 
 
-def vote_again(self: TermAndVote, node: NodeId) -> None:
-    self.vote = node  # never saved
+def vote_again(self: TermAndVote, node: NodeId, uuid: bytes = b"") -> None:
+    self.vote, self.vote_uuid = node, uuid  # never saved
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
 """Every checker, a row each. Owns their order: in it they read what they read of one fact or part.
 
 The disk's claims come before the logs, which forget what is truncated; votes before elections,
-which count what is saved; rings after the logs, and what reads the bytes of an entry after the
-rings. `Stalls` reads which peers a leader had heard before `Contacts` records that it hears one.
+which count what is saved; rings after the logs, and what reads the bytes of an entry, the
+configurations first, after the rings. `Stalls` reads which peers a leader had heard before
+`Contacts` records that it hears one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from actors.simulation.checkers.acknowledgements import Acknowledgements
 from actors.simulation.checkers.answers import Answers
 from actors.simulation.checkers.bells import Bells
 from actors.simulation.checkers.commits import Commits
+from actors.simulation.checkers.configurations import Configurations
 from actors.simulation.checkers.contacts import Contacts
 from actors.simulation.checkers.cursor_history import Cursors
 from actors.simulation.checkers.damage_reports import Damage
@@ -60,6 +62,7 @@ CHECKERS: tuple[Callable[[Record], object], ...] = (
     Verified,
     Damage,
     RingRanges,
+    Configurations,
     SessionTables,
     Commits,
     FormatLevels,

@@ -19,6 +19,7 @@ class Commits:
     """Checks the commit and visible indexes of all replicas."""
 
     def __init__(self, record: Record) -> None:
+        self._record = record
         self._committed = record.committed
         self._entries = record.entries
         self._report = record.findings.report
@@ -40,13 +41,16 @@ class Commits:
         if leader_term and commit > self._committed.last_index:
             self._check_term(replica, commit, leader_term)
         first = max(replica.commit + 1, int(replica.log.start.index))  # of one that was installed
+        electorate = self._record.electorate(replica)
         for index in range(first, commit + 1):
             chain = replica.log.chain_at(index)
             if chain is None:
                 text = f"node {node} calls entry {index} committed, which it does not have"
                 self._report(Invariant.I3, text)
                 return
-            self._committed.commit(node, index, chain, leader_term=leader_term)
+            self._committed.commit(
+                node, index, chain, leader_term=leader_term, electorate=electorate
+            )
         replica.commit = commit
 
     def _check_term(self, replica: Replica, index: int, leader_term: int) -> None:

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from actors.simulation.checkers.batches import StoredBatch, parse_body
 from actors.simulation.checkers.consequences import (
     BatchFound,
+    ConfigCommitted,
     CursorCommitted,
     LevelCommitted,
     SessionCommitted,
     SnapshotPartCommitted,
     TrimCommitted,
 )
+from actors.simulation.checkers.electorates import Electorate
 from actors.simulation.checkers.facts import Fact
 from actors.simulation.checkers.holders import Holders
 from actors.simulation.checkers.invariant import Findings, Invariant
@@ -122,8 +124,11 @@ class CommittedLog:
                 return self.start_index + 1 + place, self.chains[place]
         return None
 
-    def commit(self, node: int, index: int, chain: int, *, leader_term: int) -> None:
-        """`node` commits the entry; `leader_term` 0: it follows its leader's commit index."""
+    def commit(
+        self, node: int, index: int, chain: int, *, leader_term: int, electorate: Electorate
+    ) -> None:
+        """`node`, where these are the voters, commits the entry; `leader_term` 0: it follows its
+        leader's commit index."""
         place = index - self.start_index - 1
         if place < len(self.chains):
             if place >= 0 and self.chains[place] != chain:
@@ -139,9 +144,11 @@ class CommittedLog:
                 f"node {node} calls entry {index} committed, which no leader has committed",
             )
             return
-        self._append(node, index, chain, leader_term)
+        self._append(node, index, chain, leader_term, electorate)
 
-    def _append(self, node: int, index: int, chain: int, leader_term: int) -> None:
+    def _append(
+        self, node: int, index: int, chain: int, leader_term: int, electorate: Electorate
+    ) -> None:
         report = self._findings.report
         header = self._known.headers[chain]
         if self.chains and header.prev_chain != self.chains[-1]:
@@ -150,9 +157,9 @@ class CommittedLog:
         if header.first_lsn != self.next_lsn:
             text = f"entry {index} begins at LSN {header.first_lsn}, {self.next_lsn} is next"
             report(Invariant.I2, text)
-        held = self._holders.count(index, chain)
-        if held < self._holders.majority:
-            text = f"node {node} commits entry {index}, which {held} replicas have flushed"
+        held = self._holders.fewer_than_majority(electorate, index, chain)
+        if held is not None:
+            text = f"node {node} commits entry {index}, which only nodes {held} have flushed"
             report(Invariant.I10, text)
         self.chains.append(chain)
         self._commit_terms.append(leader_term)
@@ -171,6 +178,8 @@ class CommittedLog:
             self._tell(SnapshotPartCommitted(index, self._known.bodies.get(chain)))
         elif header.kind == EntryKind.TRIM:
             self._tell(TrimCommitted(index, self._known.bodies.get(chain)))
+        elif header.kind == EntryKind.CONFIG:
+            self._tell(ConfigCommitted(index, chain))
 
     def _add_open(self, chain: int) -> None:
         body = self._known.bodies.get(chain)

@@ -75,6 +75,13 @@ class TrimCommitted(Consequence, frozen=True):
     body: bytes | None
 
 
+class ConfigCommitted(Consequence, frozen=True):
+    """The CONFIG entry at `index` is committed."""
+
+    index: int
+    chain: int
+
+
 class TrimRead(Consequence, frozen=True):
     """What a committed TRIM entry says."""
 

@@ -41,7 +41,7 @@ class Contacts:
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
-        self._majority = record.majority
+        self._electorate = record.electorate
         self._timeout_ns = record.election_timeout_ns
         self._quorum_timeout_ns = self._timeout_ns + self._timeout_ns // 2
 
@@ -118,11 +118,9 @@ class Contacts:
 
     def _quorum_ns(self, replica: Replica) -> int:
         """Since when the leader has heard fewer than a majority, itself included."""
-        needed = self._majority - 1
-        if not needed:
-            return replica.clock_ns  # one voter is its own majority
-        heard = sorted(replica.peers_heard_ns.values(), reverse=True)
-        return heard[needed - 1] if len(heard) >= needed else replica.leading_since_ns
+        heard_ns = replica.peers_heard_ns | {replica.node: replica.clock_ns}
+        since_ns = max(replica.leading_since_ns, replica.counted_since_ns)
+        return self._electorate(replica).reached(heard_ns, since_ns)
 
     # --- votes ---
 

@@ -33,7 +33,8 @@ class Elections:
         self._record = record
         self._findings = record.findings
         self._durability = record.durability
-        self._votes: dict[tuple[int, int], int] = {}  # (node, term) -> candidate
+        # (voter, term) -> candidate, and its uuid where it is known
+        self._votes: dict[tuple[tuple[int, int], int], tuple[int, bytes]] = {}
         self._pre_votes: dict[tuple[int, int], set[int]] = {}  # (candidate, term) -> granted by
 
     @reads(TermMoved)
@@ -69,14 +70,15 @@ class Elections:
         have committed."""
         replica, term = began.replica, began.term
         replica.led_term = term
-        known = self._record.leaders.setdefault(term, replica.node)
-        if known != replica.node:
-            text = f"nodes {known} and {replica.node} both lead term {term}"
+        known = self._record.leaders.setdefault(term, replica)
+        if known is not replica:
+            text = f"nodes {known.node} and {replica.node} both lead term {term}"
             self._findings.report(Invariant.I9, text)
             return
-        votes = self._votes_for(replica.node, term)
-        if votes < self._record.majority:
-            text = f"node {replica.node} leads term {term}, for which {votes} have voted"
+        votes = self._votes_for(replica, term)
+        if not self._record.electorate(replica).is_majority(votes):
+            nodes = sorted(each.node for each in votes)
+            text = f"node {replica.node} leads term {term}, for which nodes {nodes} have voted"
             self._findings.report(Invariant.I9, text)
         needed = self._record.committed.newest_before_term(term)
         if needed is not None and replica.log.chain_at(needed[0]) != needed[1]:
@@ -89,7 +91,7 @@ class Elections:
     def on_answer(self, replica: Replica, answer: Answer, _step: Stepped) -> None:
         message = answer.message
         if type(message) is VoteReply and message.is_granted:
-            self._vote(replica, message.term, answer.peer)
+            self._vote(replica, message.term, answer.peer, answer.uuid)
         if type(message) is not PreVoteReply:
             self._on_term_sent(replica, message.term)
         elif message.is_granted:
@@ -103,13 +105,13 @@ class Elections:
             if not message.is_transfer:
                 self._check_pre_vote(replica, message.term)
             if message.term > replica.promised_term or replica.promised_vote != node:
-                self._vote(replica, message.term, node)
+                self._vote(replica, message.term, node, replica.uuid)
         if type(message) is not PreVoteRequest:
             self._on_term_sent(replica, message.term)
 
     def _check_pre_vote(self, replica: Replica, term: int) -> None:
         granted = {replica.node, *self._pre_votes.get((replica.node, term), ())}
-        if len(granted) < self._record.majority:
+        if not self._record.electorate(replica).is_majority_of(granted):
             text = f"node {replica.node} asks for votes in term {term}"
             self._findings.report(Invariant.I13, f"{text} without a majority's pre-vote")
 
@@ -118,17 +120,22 @@ class Elections:
         if term > replica.durable_term:
             self._promise(replica, term, NOBODY)
 
-    def _votes_for(self, candidate: int, term: int) -> int:
-        """How many votes were sent to the candidate, and its own, which need not be sent."""
-        others = [
-            node for (node, of), vote in self._votes.items() if (of, vote) == (term, candidate)
+    def _votes_for(self, candidate: Replica, term: int) -> list[Replica]:
+        """Who has sent the candidate a vote, and itself, which need not be sent."""
+        wanted = (candidate.node, candidate.uuid)
+        voters = [
+            each
+            for each in self._record.all_replicas
+            if _is_same(self._votes.get((each.key, term), (NOBODY, b"")), wanted)
         ]
-        return len({candidate, *others})
+        return voters if candidate in voters else [candidate, *voters]
 
-    def _vote(self, replica: Replica, term: int, candidate: int) -> None:
-        known = self._votes.setdefault((replica.node, term), candidate)
-        if known != candidate:
-            text = f"node {replica.node} votes for {known} and for {candidate} in term {term}"
+    def _vote(self, replica: Replica, term: int, candidate: int, uuid: bytes) -> None:
+        known = self._votes.setdefault((replica.key, term), (candidate, uuid))
+        if not _is_same(known, (candidate, uuid)):
+            text = f"node {replica.node} votes for {known[0]} and for {candidate} in term {term}"
+            if known[0] == candidate:
+                text = f"{text}, which are different replicas"
             self._findings.report(Invariant.I9, text)
         self._promise(replica, term, candidate)
 
@@ -194,6 +201,11 @@ class Elections:
             text = f"node {replica.node} starts as boot {boot} after boot {replica.boot}"
             self._findings.report(Invariant.I15, text)
         replica.boot = boot
+
+
+def _is_same(one: tuple[int, bytes], other: tuple[int, bytes]) -> bool:
+    """The same replica, as far as it is known; an empty uuid is not."""
+    return one[0] == other[0] and (one[1] == other[1] or not (one[1] and other[1]))
 
 
 def _holds(meta: tuple[int, int], replica: Replica) -> bool:

@@ -61,9 +61,11 @@ class LevelRefused(NodeFact, frozen=True):
 
 
 class CoreMade(NodeFact, frozen=True):
-    """Recovery of the present incarnation ended; `log` is what its core is made of."""
+    """Recovery of the present incarnation ended; `log` is what its core is made of. `uuid`: the
+    replica's, by its disk; empty: not known."""
 
     log: RecoveredLog
+    uuid: bytes = b""
 
 
 class Stepped(NodeFact, frozen=True):
@@ -80,7 +82,7 @@ class Stepped(NodeFact, frozen=True):
 
 
 class DiskLost(NodeFact, frozen=True):
-    """The replica, a voter, has an empty disk from now on."""
+    """The node has an empty disk from now on: the replica is gone, with its votes."""
 
 
 class PowerCutAfterLie(NodeFact, frozen=True):

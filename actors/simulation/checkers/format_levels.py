@@ -28,6 +28,7 @@ from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.entry import EntryHeader
 from logstore.format.level import (
     COMPRESSION_LEVEL,
+    CONFIG_LEVEL,
     FIRST_LEVEL,
     NEWEST_LEVEL,
     TRIM_LEVEL,
@@ -80,6 +81,11 @@ class FormatLevels:
     @reads(facts.VersionStarted)
     def on_version(self, started: facts.VersionStarted) -> None:
         self._versions[started.node] = Version(started.newest_level)
+
+    @reads(facts.DiskLost)
+    def on_disk_lost(self, lost: facts.DiskLost) -> None:
+        self._versions[lost.node] = Version()
+        self._durable[lost.node] = FIRST_LEVEL
 
     @reads(facts.CoreMade)
     def on_core(self, made: facts.CoreMade) -> None:
@@ -156,6 +162,9 @@ class FormatLevels:
         kind = persist.header.kind
         level = level_of(kind)
         if not level:
+            if kind == EntryKind.CONFIG and self._level < CONFIG_LEVEL:
+                text = f"node {replica.node} writes CONFIG {persist.header.index}"
+                self._report(f"{text}, the committed log is at {self._level}")
             if kind == EntryKind.TRIM and self._level < TRIM_LEVEL:
                 text = f"node {replica.node} writes TRIM {persist.header.index}"
                 self._report(f"{text}, the committed log is at {self._level}")
@@ -168,16 +177,17 @@ class FormatLevels:
         if isinstance(step.event, LevelRequested):
             if level not in self._asked:
                 self._report(f"node {node} raises the log to level {level}, no client asked")
-            self._check_raise(node, version, level)
+            self._check_raise(replica, version, level)
         elif isinstance(step.event, Tick) and self._is_log_new(persist.header):
-            self._check_raise(node, version, level)
+            self._check_raise(replica, version, level)
         elif step.core.term == persist.header.term and step.leads(step.core.term):
             self._report(f"node {node} raises the log to level {level}, nobody asked it")
 
-    def _check_raise(self, node: int, version: Version, level: int) -> None:
+    def _check_raise(self, replica: Replica, version: Version, level: int) -> None:
+        node = replica.node
         if level > self._level + 1:
             self._report(f"node {node} raises the log from level {self._level} to {level}")
-        for peer in self._record.replicas:
+        for peer in sorted(self._record.electorate(replica).members):
             boot, newest = version.heard.get(peer, (0, 0))
             if peer != node and newest < level:
                 text = f"node {node} raises the log to level {level}; all it heard of node {peer} "

@@ -43,7 +43,6 @@ class Invariant(StrEnum):
 # Invariants that nothing can break yet, and the feature they wait for.
 NOT_BUILT: dict[Invariant, str] = {
     Invariant.I16: "client and peer roles (CURVE)",
-    Invariant.I18: "changes of the configuration (CONFIG entries, C3)",
 }
 
 

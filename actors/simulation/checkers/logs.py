@@ -39,16 +39,14 @@ class Logs:
 
     @reads(DiskLost)
     def on_disk_lost(self, lost: DiskLost) -> None:
-        self._record.replicas[lost.node].is_disk_lost = True
+        """What starts there next is another replica (C6)."""
+        self._record.replace(lost.node)
 
     @reads(CoreMade)
     def on_core(self, made: CoreMade) -> None:
         node, log = made.node, made.log
         replica = self._record.replicas[node]
-        if replica.is_disk_lost:
-            text = f"node {node} takes part again in place, and has lost its disk with its votes"
-            self._report(Invariant.I9, text)
-            return
+        self._check_uuid(replica, made.uuid)
         self._committed.begin(log.start.index, log.start.next_lsn)
         unknown_index = replica.log.recover(log, self._entries)
         if unknown_index is not None:
@@ -56,6 +54,17 @@ class Logs:
             self._report(Invariant.I11, text)
             return
         self._record.tell(LogResumed(replica, log))
+
+    def _check_uuid(self, replica: Replica, uuid: bytes) -> None:
+        """One replica has one uuid, and no other one has it (C6)."""
+        known = {each.uuid: each for each in self._record.all_replicas if each.uuid}
+        same = known.get(uuid, replica)
+        if same is not replica or (uuid and replica.uuid not in (b"", uuid)):
+            text = f"node {replica.node} takes part as replica {uuid.hex()}"
+            if same is not replica:
+                text = f"{text}, which lost its disk with its votes"
+            self._report(Invariant.I9, text)
+        replica.uuid = uuid
 
     # --- entries ---
 
@@ -72,8 +81,9 @@ class Logs:
         if header.first_lsn != next_lsn:
             text = f"node {replica.node} gives entry {header.index} LSN {header.first_lsn}"
             self._report(Invariant.I2, f"{text}, {next_lsn} is next")
-        self._entries.add(header, persist.chain)
-        log.chains.append(persist.chain)
+        if self._entries.add(header, persist.chain):
+            self._record.stamps.on_entry(header, previous, self._record.electorate(replica))
+        log.append(header, persist.chain)
 
     @reads(Truncate)
     def on_truncate(self, replica: Replica, truncate: Truncate, _step: Stepped) -> None:

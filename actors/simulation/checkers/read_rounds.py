@@ -74,10 +74,11 @@ class ReadRounds:
             return
         rounds = self._rounds_of(replica, heartbeat.term)
         rounds.newest = max(rounds.newest, heartbeat.round)
-        peers = len(self._record.replicas) - 1
-        if len(receivers) != peers or len(set(receivers)) != peers:
+        peers = self._record.electorate(replica).members - {replica.node}
+        if not peers.issubset(receivers) or len(set(receivers)) != len(receivers):
             text = f"node {replica.node} begins round {heartbeat.round} of term {heartbeat.term}"
-            self._report(Invariant.I13, f"{text} and tells {receivers}, not each of {peers}")
+            text = f"{text} and tells {receivers}, not each of {sorted(peers)} once"
+            self._report(Invariant.I13, text)
 
     @reads((ControlReceived, HeartbeatReply))
     def on_replied(self, replica: Replica, event: ControlReceived, step: facts.Stepped) -> None:
@@ -110,9 +111,9 @@ class ReadRounds:
         if asked is None:
             self._report(Invariant.I6, f"{text}, which was not requested then")
             return
-        after = sum(each > asked.newest_round for each in rounds.replied.values())
-        if after + 1 < self._record.majority:
-            text = f"{text}, and {after} peers replied to a round that was begun after it came"
+        after = [peer for peer, each in rounds.replied.items() if each > asked.newest_round]
+        if not self._record.electorate(replica).is_majority_of((replica.node, *after)):
+            text = f"{text}, and nodes {after} replied to a round that was begun after it came"
             self._report(Invariant.I6, text)
         elif answer.lsn < asked.committed_lsn:
             text = f"{text} with LSN {answer.lsn}: {asked.committed_lsn} was committed before"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from actors.simulation.checkers.batches import StoredBatch
 from actors.simulation.checkers.committed_log import CommittedLog
+from actors.simulation.checkers.electorates import Electorate, Electorates
 from actors.simulation.checkers.facts import Fact
 from actors.simulation.checkers.holders import Holders
 from actors.simulation.checkers.invariant import Findings
@@ -24,25 +25,27 @@ from logstore.raft.log_view import Position
 
 
 class Record:
-    """`voters` are the configured nodes, `election_timeout_ns` is their shortest election timeout;
+    """`nodes` are all machines, and `founders` those of the configuration file, if not all of them.
+    `election_timeout_ns` is their shortest election timeout;
     `now` reads the time of the world; `read_clocks` reads the wall clocks of all replicas, also of
     those that are down; `read_clock_gaps` reads by how much each node's wall clock is ahead of its
     monotonic one. What only a missing port could show is not checked."""
 
     def __init__(
         self,
-        voters: Sequence[int],
+        nodes: Sequence[int],
         now: Callable[[], int],
         *,
         durability: Durability | None = None,
         read_ring: ReadRing | None = None,
-        read_clocks: Callable[[], Sequence[int]] = list,
+        read_clocks: Callable[[], Mapping[int, int]] = dict,
         read_clock_gaps: Callable[[], Mapping[int, int]] = dict,
         kept: Kept | None = None,
         ring_bytes: int = 0,
         election_timeout_ns: int,
         session_expiry_ns: int = 0,
         save_within_ns: int = NEVER_NS,
+        founders: Sequence[int] | None = None,
     ) -> None:
         self.now = now
         self.durability = durability
@@ -54,23 +57,42 @@ class Record:
         self.session_expiry_ns = session_expiry_ns
         self.save_within_ns = save_within_ns
         self.findings = findings = Findings(now)
-        self.replicas = {node: Replica(node) for node in voters}
-        self.majority = len(self.replicas) // 2 + 1
+        self.replicas = {node: Replica(node) for node in nodes}  # the newest one of each node
+        self.gone: list[Replica] = []  # with their disks
+        self.electorates = Electorates(nodes if founders is None else founders)
         self.is_replica_known = False  # facts of replicas are told, not of clients alone
-        self.entries = KnownEntries(findings, Stamps(findings, now, read_clocks))
+        self.entries = KnownEntries(findings)
+        self.stamps = Stamps(findings, now, read_clocks)
         self.sessions = Sessions()
         self.committed = CommittedLog(
             findings,
             self.entries,
             ProducerOrder(self.sessions),
-            Holders(tuple(self.replicas.values()), durability),
+            Holders(lambda: self.all_replicas, durability),
             self.tell,
         )
-        self.leaders: dict[int, int] = {}  # by term
+        self.leaders: dict[int, Replica] = {}  # by term
         self.operations = Operations(self.sessions)
         self.delivered: dict[int, StoredBatch] = {}  # the first content seen, by first LSN
         self._trims: dict[int, LogStart] = {}  # that committed TRIMs made, by index
         self._tell: Callable[[Fact], None] = _nobody
+
+    @property
+    def all_replicas(self) -> list[Replica]:
+        """Also those whose disks were lost."""
+        return [*self.replicas.values(), *self.gone]
+
+    def replace(self, node: int) -> None:
+        """The node's replica is gone: what starts there next is another one."""
+        old = self.replicas[node]
+        old.is_gone, old.is_running = True, False
+        self.gone.append(old)
+        self.replicas[node] = new = Replica(node, old.disk + 1)
+        new.incarnation = old.incarnation
+
+    def electorate(self, replica: Replica) -> Electorate:
+        """Whose majority decides, by this replica's log. Hot."""
+        return self.electorates.of(replica)
 
     def open(self, tell: Callable[[Fact], None]) -> None:
         """Set the function that gives a fact to the checkers."""

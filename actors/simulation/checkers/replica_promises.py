@@ -45,6 +45,9 @@ class Replica:
     """Fields up to the blank line outlive an incarnation; `begin` makes the others anew."""
 
     node: int
+    disk: int = 0  # how many disks of its node were lost before
+    is_gone: bool = False  # with its disk, its votes and terms
+    uuid: bytes = b""  # by its META; empty: it has no log yet
     log: ShadowLog = field(default_factory=lambda: ShadowLog(NOTHING))
     promised_term: int = 0  # sent to others, so it must survive every crash
     promised_vote: int = 0  # in promised_term; 0: none was sent
@@ -53,7 +56,6 @@ class Replica:
     flushed_chain: int = 0
     truncated: dict[int, int] = field(default_factory=dict)  # durably: chain -> index
     flushed_once: set[int] = field(default_factory=set)  # chains that were flushed here once
-    is_disk_lost: bool = False  # its votes and terms are lost with it
     start: Position = NOWHERE  # of its log, as its raft knows it
 
     incarnation: int = 0
@@ -72,6 +74,7 @@ class Replica:
     handover_began_ns: int = NEVER_NS  # by its own clock, while it hands over
     is_full: bool = False
     leading_since_ns: int = 0  # since when it leads, by its own clock
+    counted_since_ns: int = 0  # since when its voters are those that they are, by its own clock
     peers_heard_ns: dict[int, int] = field(default_factory=dict)  # by peer; a leader's
     full_peers: set[int] = field(default_factory=set)  # followers that say so; a leader's
     quorum_deadline_ns: int = NEVER_NS  # by when a leader must hear a majority again
@@ -92,6 +95,11 @@ class Replica:
     needed_ranges: set[int] = field(default_factory=set)  # starts that the writer still reads
     dead_replicators: dict[int, DeadReplicator] = field(default_factory=dict)  # by peer
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """What no other replica has: one with an empty disk is another one (SAFETY C6)."""
+        return self.node, self.disk
+
     def begin(self, incarnation: int) -> None:
         """Forget what the process knew."""
         self.incarnation = incarnation
@@ -99,6 +107,7 @@ class Replica:
         self.term = self.vote = self.commit = self.led_term = self.durable_term = 0
         self.visible_index = self.visible_lsn = self.gen = -1
         self.clock_ns, self.handover_began_ns, self.is_full = 0, NEVER_NS, False
+        self.counted_since_ns = 0
         self.leading_since_ns, self.peers_heard_ns, self.quorum_deadline_ns = 0, {}, NEVER_NS
         self.full_peers = set()
         self.stall_check_ns, self.stall_checked = NEVER_NS, (0, 0, 0)

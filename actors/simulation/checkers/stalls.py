@@ -30,7 +30,7 @@ class Stalls:
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
-        self._majority = record.majority
+        self._electorate = record.electorate
         self._timeout_ns = record.election_timeout_ns
         self._interval_ns = self._timeout_ns // 2
         self._stall_max_ns = TIMEOUTS_MAX * self._timeout_ns
@@ -89,9 +89,10 @@ class Stalls:
     def _check_reason_to_stop(self, replica: Replica) -> None:
         """A leader stepped down by itself. Full disks are no reason to, while a majority answers;
         damaged entries are one, and so are entries that wait for its own full disk."""
-        heard = len(self._peers_heard(replica))
+        heard = {replica.node, *self._peers_heard(replica)}
         is_unfit = replica.faulty or replica.is_full
-        if is_unfit or 1 + heard < self._majority or not self._lacks_space(replica):
+        is_heard = self._electorate(replica).is_majority_of(heard)
+        if is_unfit or not is_heard or not self._lacks_space(replica):
             return
         full = ", ".join(str(peer) for peer in sorted(replica.full_peers))
         text = f"node {replica.node} gives term {replica.led_term} up, and full are the disks of"
@@ -125,7 +126,8 @@ class Stalls:
         """With the leader, fewer than a majority take entries."""
         if not replica.full_peers:
             return False
-        return 1 + len(self._peers_heard(replica) - replica.full_peers) < self._majority
+        taking = {replica.node, *(self._peers_heard(replica) - replica.full_peers)}
+        return not self._electorate(replica).is_majority_of(taking)
 
     def _peers_heard(self, replica: Replica) -> set[int]:
         since_ns = replica.clock_ns - self._timeout_ns

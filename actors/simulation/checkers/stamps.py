@@ -8,8 +8,9 @@ checked.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
+from actors.simulation.checkers.electorates import Electorate
 from actors.simulation.checkers.invariant import Findings, Invariant
 from logstore.format.entry import EntryHeader
 
@@ -20,26 +21,31 @@ OFFSETS_KEPT_NS = 20_000_000_000
 
 class Stamps:
     """Checks every new entry. `read_clocks` reads the wall clocks of all replicas, also of those
-    that are down."""
+    that are down, by node."""
 
     __slots__ = ("_findings", "_now", "_offsets", "_read_clocks")
 
     def __init__(
-        self, findings: Findings, now: Callable[[], int], read_clocks: Callable[[], Sequence[int]]
+        self,
+        findings: Findings,
+        now: Callable[[], int],
+        read_clocks: Callable[[], Mapping[int, int]],
     ) -> None:
         self._findings = findings
         self._now = now
         self._read_clocks = read_clocks
         self._offsets: deque[tuple[int, int]] = deque()  # (when, a majority's clock less that)
 
-    def on_entry(self, header: EntryHeader, previous: EntryHeader | None) -> None:
+    def on_entry(
+        self, header: EntryHeader, previous: EntryHeader | None, electorate: Electorate
+    ) -> None:
         """A leader orders a new entry; most have the timestamp of the entry before, or a little
         more."""
-        clocks = sorted(self._read_clocks())
+        clocks = self._read_clocks()
         if not clocks:
             return
         at_ns, offsets = self._now(), self._offsets
-        offsets.append((at_ns, clocks[(len(clocks) - 1) // 2] - at_ns))
+        offsets.append((at_ns, electorate.reached(clocks, 0) - at_ns))
         # Keep one offset that is older than the limit: it held until the next one was recorded.
         while len(offsets) > 1 and offsets[1][0] < at_ns - OFFSETS_KEPT_NS:
             offsets.popleft()

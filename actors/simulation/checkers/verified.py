@@ -70,7 +70,7 @@ class Verified:
 
     def _check_same(self, replica: Replica, report: AppendPersisted | AppendAccepted) -> None:
         """The entry that a follower reports is the one that the leader of that term has."""
-        leader = self._record.replicas.get(self._record.leaders.get(report.term, NOBODY))
+        leader = self._record.leaders.get(report.term)
         if leader is None or leader.led_term != report.term or not leader.is_running:
             return
         chain = leader.log.chain_at(report.index)

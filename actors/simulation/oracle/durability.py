@@ -195,6 +195,11 @@ class DiskDurability:
         meta = self._newest_meta(node)
         return (meta.term, meta.vote) if meta is not None else (0, 0)
 
+    def uuid_of(self, node: int) -> bytes:
+        """The replica's, by META; empty: there is none."""
+        meta = self._newest_meta(node)
+        return meta.replica_uuid if meta is not None else b""
+
     def boot_of(self, node: int) -> int:
         meta = self._newest_meta(node)
         return meta.boot_counter if meta is not None else 0

@@ -201,7 +201,7 @@ class ClusterObserver:
 
     def core_made(self, node: int, core: RaftCore, log: RecoveredLog) -> None:
         """A raft actor made its core."""
-        self.tell(facts.CoreMade(node, log))
+        self.tell(facts.CoreMade(node, log, self._durability.uuid_of(node)))
         last = log.start.index if log.last is None else log.last.header.index
         self._durability.log_made(node)
         self._durability.truncated(node, last + 1)

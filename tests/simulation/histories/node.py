@@ -52,3 +52,7 @@ class Node:
     ring: dict[int, bytes] = field(default_factory=dict)
     ring_end: int = 0
     acted: int = 0  # up to this entry TRIMs have acted
+    uuid: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.uuid = bytes([self.node] * 16)

@@ -120,7 +120,7 @@ def a_flush_in_flight_is_counted_for_the_entry_that_replaced_its_own(
     stage.claim(2, 3, 2)
 
 
-@breaks("I10", says="which 1 replicas have flushed")
+@breaks("I10", says="which only nodes [1] have flushed")
 def a_leader_commits_what_a_minority_has_flushed(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.replicate(stage.data(1, batch_of(0)), 1, 2, 3)

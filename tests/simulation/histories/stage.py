@@ -105,7 +105,10 @@ class Stage:
             lambda: self.now_ns,
             durability=self,
             read_ring=self.read_ring,
-            read_clocks=lambda: [self.now_ns + each for each in self.clocks],
+            read_clocks=lambda: {
+                node: self.now_ns + each
+                for node, each in zip(self.nodes, self.clocks, strict=False)
+            },
             read_clock_gaps=lambda: dict(zip(self.nodes, self.clocks, strict=False)),
             election_timeout_ns=ELECTION_NS,
             ring_bytes=RING_BYTES,
@@ -208,7 +211,7 @@ class Stage:
             each.seq = each.ring_end = each.acted = 0
             each.core = Core(term=each.meta[0])
             self.tell(facts.Started(node, each.incarnation))
-            self.tell(facts.CoreMade(node, self.recovered(each)))
+            self.tell(facts.CoreMade(node, self.recovered(each), each.uuid))
 
     def recovered(self, each: Node) -> RecoveredLog:
         last = each.disk[-1] if each.disk else None

@@ -1,0 +1,157 @@
+"""Histories of the cluster's members: which CONFIG follows which, who counts in one, and who
+campaigns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.simulation.checkers import client_facts, facts
+from logstore.format.configuration_body import (
+    NO_UUID,
+    Configuration,
+    Member,
+    encode_configuration,
+)
+from logstore.format.entry import Row
+from logstore.format.level import CONFIG_LEVEL
+from logstore.format.peer_messages import PreVoteRequest
+from logstore.model import EntryKind, Index, NodeId, Role, Term
+from logstore.raft.effects import MembersChanged, Send
+from tests.simulation.histories import level_histories
+from tests.simulation.histories.case import Collection
+from tests.simulation.histories.log_start_histories import snapshot, start_at, trim
+from tests.simulation.histories.session_histories import open_session
+from tests.simulation.histories.stage import Stage, batch_of
+
+CONFIGURATIONS = Collection()
+breaks = CONFIGURATIONS.breaks
+
+
+def member(node: int, uuid: bytes | None = None) -> Member:
+    return Member(NodeId(node), bytes([node] * 16) if uuid is None else uuid, f"n{node}", 7000)
+
+
+FOUNDED = Configuration(1, tuple(map(member, (1, 2, 3))))
+JOINT = Configuration(2, FOUNDED.voters, tuple(map(member, (1, 2))))
+LEFT = Configuration(3, JOINT.incoming)
+
+
+def raise_log(stage: Stage) -> None:
+    level_histories.begin(stage, newest=CONFIG_LEVEL)
+    stage.tell(client_facts.LevelAsked(CONFIG_LEVEL))
+    for level in range(2, CONFIG_LEVEL + 1):
+        level_histories.raised(stage, level)
+
+
+def begin(stage: Stage) -> None:
+    """The log is at the level of CONFIG entries, and has the first one at entry 5."""
+    raise_log(stage)
+    stage.spread(1, appended(stage, FOUNDED))
+
+
+def appended(stage: Stage, configuration: Configuration) -> Row:
+    return stage.propose(1, EntryKind.CONFIG, encode_configuration(configuration))
+
+
+def changed(stage: Stage, **parts: Any) -> None:
+    """The next CONFIG differs in these parts, and is committed."""
+    stage.spread(1, appended(stage, msgspec.structs.replace(FOUNDED, id=2, **parts)))
+
+
+@breaks("I18", says="has other voters than CONFIG 1 led to")
+def voters_change_in_one_step(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.spread(1, appended(stage, msgspec.structs.replace(LEFT, id=2) if is_broken else JOINT))
+    if not is_broken:
+        stage.spread(1, appended(stage, LEFT))
+
+
+@breaks("I18", says="changes the voters, and so does the one before it")
+def a_joint_configuration_follows_a_joint_one(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.spread(1, appended(stage, JOINT))
+    back = Configuration(3, JOINT.incoming, FOUNDED.voters)
+    stage.spread(1, appended(stage, back if is_broken else LEFT))
+
+
+@breaks("I18", says="CONFIG 3 at entry 6 follows CONFIG 1")
+def a_configuration_is_left_out(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.spread(1, appended(stage, msgspec.structs.replace(FOUNDED, id=3 if is_broken else 2)))
+
+
+@breaks("I18", says="has other voters than the configuration file")
+def the_first_configuration_leaves_a_founder_out(stage: Stage, is_broken: bool) -> None:
+    raise_log(stage)
+    voters = FOUNDED.voters[:2] if is_broken else FOUNDED.voters
+    stage.spread(1, appended(stage, Configuration(1, voters)))
+
+
+@breaks("I18", says="has two replicas of one number")
+def a_replica_gets_the_number_of_another_one(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    place = Member(NodeId(3), b"\7" * 16 if is_broken else NO_UUID, "n9", 7000)
+    changed(stage, learners=(place,))
+
+
+@breaks("I10", says="which only nodes [1, 3] have flushed")
+def a_learner_is_counted_for_a_commit(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.spread(1, appended(stage, JOINT))
+    stage.spread(1, appended(stage, msgspec.structs.replace(LEFT, learners=(member(3),))))
+    row = stage.data(1, batch_of(0))
+    stage.replicate(row, 1, 2, 3)
+    stage.flush(*((1, 3) if is_broken else (1, 2)))
+    stage.commit(1, row.header.index)
+
+
+@breaks("I10", says="which only nodes [1] have flushed")
+def a_commit_counts_half_of_the_new_voters(stage: Stage, is_broken: bool) -> None:
+    """A majority of the old ones is not enough."""
+    begin(stage)
+    joint = Configuration(2, FOUNDED.voters, (member(1), member(2)))
+    row = appended(stage, joint)
+    stage.replicate(row, 1, 2, 3)
+    stage.flush(*((1,) if is_broken else (1, 2)))
+    stage.commit(1, row.header.index)
+
+
+@breaks("I9", says="leads term 2, for which nodes [2, 3] have voted")
+def a_replica_on_a_new_disk_is_counted_as_the_lost_one(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    if is_broken:
+        stage.tell(facts.DiskLost(3))
+        stage.nodes[3].uuid = b"\7" * 16
+        stage.nodes[3].disk, stage.nodes[3].meta = [], (0, 0)
+        stage.boot(3)
+        stage.tell(facts.VersionStarted(3, CONFIG_LEVEL))
+    stage.elect(2, 2, [3])
+
+
+@breaks("I18", says="no configuration that it knows has it as a voter")
+def a_replica_campaigns_that_was_removed(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.spread(1, appended(stage, JOINT))
+    stage.spread(1, appended(stage, LEFT))
+    node = 3 if is_broken else 2
+    stage.nodes[node].core.role = Role.PRE_CANDIDATE
+    stage.idle(node, Send(NodeId(1), PreVoteRequest(Term(2), Index(7), Term(1))))
+
+
+@breaks("I18", says="its log has Configuration(id=1")
+def a_core_says_what_its_log_does_not(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    told = Configuration(1, FOUNDED.voters[:2]) if is_broken else FOUNDED
+    stage.idle(1, MembersChanged(Index(5), True, told))
+
+
+@breaks("I18", says="begins after entry 5, and the newest committed CONFIG is entry 5")
+def a_log_start_passes_the_newest_configuration(stage: Stage, is_broken: bool) -> None:
+    """Nothing but the log says who votes."""
+    begin(stage)
+    open_session(stage)
+    stage.write(1, 0)
+    snapshot(stage)
+    trim(stage, start_at(stage, 5 if is_broken else 4), level=CONFIG_LEVEL)
