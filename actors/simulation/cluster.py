@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from actors.simulation.checkers.facts import DiskLost
+import msgspec
+
+from actors.simulation.checkers.facts import DiskLost, DiskSwapped
 from actors.simulation.checkers.invariant import Violation
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.world_view import Kept
@@ -57,10 +59,15 @@ class SimulatedCluster:
         self.script = script
         self.world = World(stream(seed, "ties"), trace=trace)
         self.config = make_config(ground)
-        self.nodes = tuple(self.config.node_ids())
+        self.founders = tuple(self.config.node_ids())
+        self.commissioned: set[int] = set(self.founders)  # machines that run, or ran
+        self.nodes = tuple(range(1, ground.machines + 1))
         self.excused_from_ns = 0  # from then on violations prove nothing (`excuse_rest`)
         self.excused: dict[int, None] = {}  # nodes whose medium rotted or lied
-        self.lost: dict[int, None] = {}  # those of them whose disk was replaced by an empty one
+        self.lost: dict[int, None] = {}  # nodes whose disk was replaced by an empty one
+        self.old_disks_in: dict[int, int] = {}  # node → the disk that the old one took the place of
+        self._disks: dict[int, list[str]] = {}  # node → the folders of all its disks
+        self._excused_disks: set[tuple[int, int]] = set()
         self.network = VirtualNetwork(
             self.world,
             stream(seed, "network"),
@@ -69,7 +76,9 @@ class SimulatedCluster:
         )
         disks = {node: _make_disk(self.world, node, script) for node in self.nodes}
         self.durability = DiskDurability(
-            disks.__getitem__, lambda node: f"/node-{node}", lambda node: node in self.excused
+            disks.__getitem__,
+            lambda node: self.replicas[node].folder,
+            lambda node: node in self.excused,
         )
         record = Record(
             self.nodes,
@@ -90,8 +99,9 @@ class SimulatedCluster:
             election_timeout_ns=self.config.raft.election_timeout_ns,
             session_expiry_ns=self.config.limits.session_expiry_ns,
             save_within_ns=_save_within_ns(ground),
+            founders=self.founders,
         )
-        self.reach = ReachObserver(self.nodes)
+        self.reach = ReachObserver(self.nodes, founders=len(self.founders))
         self.ledger = Ledger(record, self.reach)
         self.network.on_send = WireObserver(self.ledger, _place_of_endpoint).on_send
         self.observer = ClusterObserver(self.world, self.ledger, self.durability)
@@ -100,7 +110,7 @@ class SimulatedCluster:
                 self.world,
                 node,
                 seed=seed,
-                config=self.config,
+                config=self._config_of(node),
                 limits=make_limits(ground),
                 ground=ground,
                 disk=disks[node],
@@ -114,8 +124,8 @@ class SimulatedCluster:
         self.clients: dict[str, Process] = {}
 
     def start(self) -> None:
-        for replica in self.replicas.values():
-            replica.start()
+        for node in self.founders:
+            self.replicas[node].start()
 
     def add_client(self, name: str, make: Callable[[Process], Runnable]) -> Process:
         """Start a client's process."""
@@ -128,16 +138,81 @@ class SimulatedCluster:
         """Its medium rots or lies: it may lose what it rightly acknowledged."""
         self.excused[node] = None
         self.replicas[node].is_excused = True
+        self._excused_disks.add((node, self.ledger.record.replicas[node].disk))
 
     def lose(self, node: int) -> None:
-        """Its disk was replaced by an empty one."""
-        self.excuse(node)
+        """Its disk was replaced by an empty one, in which all is well."""
+        self.renew(node)
         self.lost[node] = None
-        self.durability.disk_changed(node)
+
+    def renew(self, node: int) -> None:
+        """A machine that was a member once gets an empty disk, to be another one."""
+        folders = self._disks.setdefault(node, [self.replicas[node].folder])
+        folders.append(f"/node-{node}.{len(folders)}")
+        self.lost.pop(node, None)
+        self._set_folder(node, len(folders) - 1)
         self.ledger.tell(DiskLost(node))
 
+    def put_in(self, node: int, disk: int) -> None:
+        """Another disk of the node's takes the place of the one that it has."""
+        self._set_folder(node, disk)
+        self.ledger.tell(DiskSwapped(node, disk))
+        if not self.ledger.record.is_member(node):
+            # its leader knows what another replica of this number has, and takes it for amnesia
+            self.replicas[node].is_excused = True
+
+    def _set_folder(self, node: int, disk: int) -> None:
+        replica = self.replicas[node]
+        replica.folder, replica.is_lost = self._disks[node][disk], False
+        replica.is_excused = (node, disk) in self._excused_disks
+        self.excused.pop(node, None)
+        if replica.is_excused:
+            self.excused[node] = None
+        self.durability.replaced(node)
+
+    def may_lose(self, node: int) -> bool:
+        """A disk may be lost only while a majority of the voters, by any configuration in force
+        somewhere, is whole without it, and the last one that was lost is made good."""
+        record = self.ledger.record
+        if node not in self.observer.voters or not record.is_member(node) or self.old_disks_in:
+            return False
+        if any(not self.is_made_good(each) for each in self.lost):
+            return False
+        rest = [each for other, each in record.replicas.items() if self._is_whole(other, node)]
+        return all(each.is_majority(rest) for each in record.electorates_in_force())
+
+    def _is_whole(self, node: int, lost: int) -> bool:
+        return node != lost and node not in self.excused
+
+    @property
+    def is_settled(self) -> bool:
+        """No change of the members is under way or to follow, and lost replicas are replaced, if
+        that can be."""
+        record = self.ledger.record
+        configuration = record.newest_committed.configuration
+        if not configuration.id:
+            return True
+        if len(record.electorates_in_force()) > 1 or configuration.incoming:
+            return False
+        return all(self.is_made_good(node) for node in self.lost)
+
+    def is_made_good(self, node: int) -> bool:
+        """Nothing waits for the replica on the empty disk, mostly it is a voter again, and no
+        change is under way anywhere."""
+        record = self.ledger.record
+        in_force = record.electorates_in_force()
+        replica = record.replicas[node]
+        return all(not each.is_open(replica) and len(each.sets) == 1 for each in in_force)
+
+    def _config_of(self, node: int) -> Config:
+        """A machine that is no founder is told of the founders, and of itself."""
+        if node in self.founders:
+            return self.config
+        nodes = [*self.config.nodes, _node_settings(node)]
+        return msgspec.structs.replace(self.config, nodes=nodes)
+
     def endpoint(self, node: int, offset: PortOffset) -> str:
-        return self.config.endpoint(node, offset)
+        return self._config_of(node).endpoint(node, offset)
 
     @property
     def violations(self) -> list[Violation]:
@@ -182,10 +257,7 @@ def make_config(ground: Ground) -> Config:
     """The configuration of a world, below the lower bounds that `logstore.config` checks."""
     return Config(
         cluster=ClusterSettings(name="simulated", auto_init=ground.first_lsn == FIRST_LSN),
-        nodes=[
-            NodeSettings(node=node, port=_FIRST_PORT + _PORT_STEP * (node - 1))
-            for node in range(1, ground.replicas + 1)
-        ],
+        nodes=[_node_settings(node) for node in range(1, ground.replicas + 1)],
         raft=RaftSettings(
             heartbeat=f"{ground.heartbeat_ms}ms",
             election_timeout=f"{ground.election_ms}ms",
@@ -215,6 +287,10 @@ def make_config(ground: Ground) -> Config:
             groups={process: list(actors) for process, actors in ground.groups.items()},
         ),
     )
+
+
+def _node_settings(node: int) -> NodeSettings:
+    return NodeSettings(node=node, port=_FIRST_PORT + _PORT_STEP * (node - 1))
 
 
 def make_limits(ground: Ground) -> ReplicaLimits:

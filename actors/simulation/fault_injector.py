@@ -67,6 +67,7 @@ class FaultInjector:
             FaultKind.LYING_FLUSH: self._lying_flush,
             FaultKind.ROT: self._rot,
             FaultKind.LOST_DISK: self._lost_disk,
+            FaultKind.OLD_DISK: self._old_disk,
             FaultKind.TRANSFER: self._transfer,
             FaultKind.FLOOD: self._flood,
             FaultKind.RESTART: self._restart,
@@ -90,6 +91,8 @@ class FaultInjector:
             replica.disk.end_lying()
             replica.disk.failing.clear()
             replica.resume()
+        for node in list(self._cluster.old_disks_in):
+            self._end_old_disk(node)
         self.mend_versions()
 
     def mend_versions(self) -> None:
@@ -106,6 +109,8 @@ class FaultInjector:
         if self._is_over:
             return
         fault = self._aimed(fault)
+        if not {fault.node or 1, *fault.nodes} <= self._cluster.commissioned:
+            return  # that machine does not run yet
         self.injected.update(fault.names)
         self._world.note(f"fault {fault.kind} {fault.node or fault.nodes or fault.links}")
         self._acts[fault.kind](fault)
@@ -114,10 +119,10 @@ class FaultInjector:
         """The fault with its real nodes."""
         if not fault.group:
             return fault
-        nodes = self._cluster.nodes
         if fault.group not in self._aims:
-            self._aims[fault.group] = max(1, self._cluster.observer.leader)
-        shift = self._aims[fault.group] - 1
+            self._aims[fault.group] = self._cluster.observer.leader or self._cluster.founders[0]
+        nodes = sorted({*self._cluster.founders, self._aims[fault.group]})
+        shift = nodes.index(self._aims[fault.group])
 
         def aim(node: int) -> int:
             return nodes[(node - 1 + shift) % len(nodes)] if node else 0
@@ -333,8 +338,6 @@ class FaultInjector:
         random = stream(fault.pick, "rot")
         is_cached_too = bool(random.randrange(4))
         node, disk = fault.node, self._replica(fault).disk
-        if node in self._cluster.lost:
-            return
         places = self._cluster.durability.places(node)
         aims = [(fault.process, EVERYWHERE)]
         if fault.process in _ROT_PLACES:
@@ -356,19 +359,36 @@ class FaultInjector:
                 self._excuse_rest_if_loss_is_unprovable(node)
 
     def _lost_disk(self, fault: Fault) -> None:
-        """Of a replica that may have voted: it must stay out from now on (SAFETY L1)."""
+        """Of a replica that may have voted: another one starts in its place (SAFETY L1, L5)."""
         cluster, replica = self._cluster, self._replica(fault)
-        if fault.node in cluster.observer.voters:
+        if cluster.may_lose(fault.node):
             replica.kill()
-            for path in replica.disk.paths():
-                replica.disk.remove(path)
             cluster.lose(fault.node)
             self._later(fault, replica.start)
 
+    def _old_disk(self, fault: Fault) -> None:
+        """What was lost last is back for a while, with votes and entries of its own."""
+        cluster, replica = self._cluster, self._replica(fault)
+        disk = cluster.ledger.record.replicas[fault.node].disk
+        if not disk or fault.node in cluster.old_disks_in:
+            return
+        replica.kill()
+        cluster.old_disks_in[fault.node] = disk
+        cluster.put_in(fault.node, disk - 1)
+        replica.start()
+        self._later(fault, partial(self._end_old_disk, fault.node))
+
+    def _end_old_disk(self, node: int) -> None:
+        """The newer disk is put in again, unless the cluster needs the old one."""
+        cluster = self._cluster
+        disk = cluster.old_disks_in.pop(node)
+        if not cluster.ledger.record.is_member(node) or cluster.may_lose(node):
+            cluster.replicas[node].kill()
+            cluster.put_in(node, disk)
+            cluster.replicas[node].start()
+
     def _excuse_rest_if_loss_is_unprovable(self, node: int) -> None:
         cluster = self._cluster
-        if node in cluster.lost:
-            return
         if node in cluster.excused and cluster.durability.places(node).has_unprovable_loss():
             cluster.excuse_rest(node)
 

@@ -43,6 +43,7 @@ ELECTIONS_WITH_DAMAGED = 20  # a damaged leader that cannot commit may have to s
 ELECTIONS_TO_CONVERGE = 20
 BIRTH_MAX_NS = 5 * _SECOND
 SETTLE_NS = _SECOND  # in which late copies and answers, and answers to those, arrive
+JOINED_WITHIN_NS = 40 * _SECOND  # a lost replica's place is taken, by one that asks now and then
 CLIENT_TIMEOUTS_NS = 8 * _SECOND  # what the clients' own timeouts may add
 
 
@@ -95,18 +96,18 @@ class _Run:
         self._run_for(self.script.ground.safety_ns)
 
     def _is_born(self) -> bool:
-        return len(self.cluster.observer.cores) == len(self.cluster.nodes)
+        return len(self.cluster.observer.cores) >= len(self.cluster.founders)
 
     def _check_liveness(self) -> None:
         """A majority without rotten disks is alive and the others are dead. Or all are alive:
         damaged replicas must not keep the whole ones, a majority, from committing."""
         cluster = self.cluster
         self.injector.heal()
-        is_born = len(cluster.observer.voters) == len(cluster.nodes)
+        is_born = len(cluster.observer.voters) >= len(cluster.founders)
         random = stream(self.script.seed, "crowd")
         are_all_alive = bool(cluster.excused) and bool(random.randrange(2))
         alive = self._healed_majority() if is_born and not are_all_alive else cluster.nodes
-        for node in alive:
+        for node in sorted(cluster.commissioned.intersection(alive)):
             cluster.replicas[node].start()
         for node in cluster.nodes:
             if node not in alive:
@@ -123,11 +124,15 @@ class _Run:
     def _check_convergence(self) -> None:
         cluster = self.cluster
         for node in cluster.nodes:
+            if node not in cluster.commissioned:
+                continue
             if node in cluster.excused:
                 cluster.replicas[node].kill()  # its next start must find its damage again
             cluster.replicas[node].start()
         self.workload.stop_appending()
         within_ns = ELECTIONS_TO_CONVERGE * self._election_ns + CLIENT_TIMEOUTS_NS
+        if not cluster.is_settled:
+            within_ns += JOINED_WITHIN_NS
         # Equal twice with a pause between, then an audit and a pause, and equal again.
         equal_within_ns = 4 * within_ns + 2 * SETTLE_NS + CHECK_NS
         cluster.ledger.tell(facts.ReplicasReturned(equal_within_ns))
@@ -173,13 +178,24 @@ class _Run:
     def _healed_majority(self) -> tuple[int, ...]:
         """A random majority, of undamaged replicas as far as possible."""
         cluster = self.cluster
-        random = stream(self.script.seed, "core")
+        random, record = stream(self.script.seed, "core"), cluster.ledger.record
         order = random.sample(cluster.nodes, len(cluster.nodes))
         order.sort(key=lambda node: node in cluster.excused)
-        return tuple(order[: len(order) // 2 + 1])
+        order = [node for node in order if record.is_member(node)]
+        in_force = record.electorates_in_force()
+        for size in range(1, len(order) + 1):
+            alive = [record.replicas[node] for node in order[:size]]
+            if all(each.is_majority(alive) for each in in_force):
+                return tuple(order[:size])
+        return tuple(order)
 
     def _sound_nodes(self) -> list[int]:
-        return [node for node in self.cluster.nodes if node not in self.cluster.excused]
+        """Members whose disks are whole."""
+        cluster, record = self.cluster, self.cluster.ledger.record
+        return [
+            node for node in cluster.nodes
+            if node not in cluster.excused and record.is_member(node)
+        ]  # fmt: skip
 
     def _is_equal_after_mending(self) -> bool:
         """A replica that was set back after its last answer may not read a level that is raised
@@ -191,7 +207,7 @@ class _Run:
         """Undamaged replicas show the same, their whole logs are committed, begin where the newest
         TRIM says, and no client waits."""
         cores = [self.cluster.observer.cores.get(node) for node in self._sound_nodes()]
-        if self.workload.unresolved:
+        if self.workload.unresolved or not self.cluster.is_settled:
             return False
         states = {
             (core.commit, core.last_index, core.persisted, core.visible_lsn, core.log_start.index)
@@ -217,6 +233,8 @@ class _Run:
                     f"persisted {core.persisted} commit {core.commit} visible {core.visible_lsn} "
                     f"start {core.log_start.index}"
                 )
+        in_force = self.cluster.ledger.record.newest_committed.configuration
+        parts.append(f"{in_force}, lost {list(self.cluster.lost)}")
         return "replicas are not equal: " + "; ".join(parts)
 
     def _run_for(self, for_ns: int, is_done: Callable[[], bool] = lambda: False) -> bool:

@@ -141,6 +141,7 @@ class _Search:
 # Each is tried by itself.
 _PLAINER: tuple[dict[str, Any], ...] = (
     {"groups": {}},
+    {"joiners": 0},
     {"imports": 0},
     {"first_lsn": 1},
     {"comparers": 0},
@@ -167,7 +168,7 @@ def _with_fewer_clients(script: Script) -> Iterator[Script]:
 
 
 def _with_ideal_clocks(script: Script) -> Script:
-    ideal = (0,) * script.ground.replicas
+    ideal = (0,) * script.ground.machines
     ground = msgspec.structs.replace(script.ground, clock_offset_ns=ideal, clock_drift_ppm=ideal)
     return msgspec.structs.replace(script, ground=ground)
 
@@ -196,6 +197,7 @@ def _only(script: Script, kept: tuple[int, ...], ground: Ground) -> Script:
     fewer = msgspec.structs.replace(
         ground,
         replicas=len(kept),
+        joiners=0,
         clock_offset_ns=tuple(ground.clock_offset_ns[node - 1] for node in kept),
         clock_drift_ppm=tuple(ground.clock_drift_ppm[node - 1] for node in kept),
     )

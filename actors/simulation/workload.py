@@ -19,6 +19,7 @@ from actors.simulation.clients.importer import Importer
 from actors.simulation.clients.inquirer import Inquirer, Subject
 from actors.simulation.clients.keeper import Keeper
 from actors.simulation.clients.known_end import KnownEnd
+from actors.simulation.clients.member_operator import MemberOperator
 from actors.simulation.clients.open_request import session_name
 from actors.simulation.clients.openers import Flooder, Opener
 from actors.simulation.clients.operators import Founder, Operator
@@ -31,6 +32,8 @@ from actors.simulation.clients.surveyor import Surveyor
 from actors.simulation.clients.trimmer import Trimmer
 from actors.simulation.clients.upgrader import Upgrader
 from actors.simulation.cluster import SimulatedCluster
+from actors.simulation.faults.draw import vulnerable_nodes
+from actors.simulation.machines import ClusterMachines
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, ClientHost
 from actors.simulation.world.process import Process
@@ -41,7 +44,7 @@ from logstore.model import FIRST_LSN, Lsn
 _KINDS = (
     "producer", "consumer", "reader", "operator", "keeper", "auditor", "founder", "importer",
     "opener", "session-reader", "surveyor", "bungler", "brink", "flooder", "session-lister",
-    "upgrader", "trimmer", "comparer", "provisional",
+    "upgrader", "trimmer", "comparer", "provisional", "member",
 )  # fmt: skip
 # An import may take this share of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
@@ -64,6 +67,7 @@ class Workload:
         self._operator: Operator | None = None
 
     def start(self) -> None:
+        cluster = self._cluster
         if self._ground.first_lsn != FIRST_LSN:
             self._add("founder-1", lambda host: Inquirer(host, Founder).client)
         if self._ground.imports:
@@ -79,6 +83,10 @@ class Workload:
         self._add_inquirer("bungler-1", Bungler)
         if self._ground.newest_levels:
             self._add_inquirer("upgrader-1", Upgrader)
+        if self._ground.joiners:
+            vulnerable = vulnerable_nodes(cluster.script.seed, replicas=self._ground.replicas)
+            machines = ClusterMachines(cluster, vulnerable)
+            self._add_inquirer("member-1", lambda inquirer: MemberOperator(inquirer, machines))
         if self._ground.trim_every_ms:
             every_ns = self._ground.trim_every_ms * MS_NS
             for number in (1, 2):  # two, so that one trims while the other trims or holds
@@ -255,7 +263,8 @@ class Workload:
             name=process.name,
             links=cluster.network.links(process),
             endpoint=cluster.endpoint,
-            nodes=cluster.nodes,
+            nodes=cluster.founders,
+            joiners=cluster.nodes[len(cluster.founders) :],
             random=stream(cluster.script.seed, f"client.{process.name}"),
             tell=cluster.ledger.tell,
             world_now=lambda: cluster.world.now_ns,

@@ -13,6 +13,7 @@ from tests.mutants import (
     layout_mutants,
     level_mutants,
     log_mutants,
+    member_mutants,
     produce_port_mutants,
     read_mutants,
     recovery_mutants,
@@ -51,6 +52,7 @@ CATALOGUE: tuple[Mutant, ...] = (
     *ring_mutants.MUTANTS,
     *layout_mutants.MUTANTS,
     *amnesia_mutants.MUTANTS,
+    *member_mutants.MUTANTS,
 )
 
 

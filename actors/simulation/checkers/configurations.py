@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import combinations
 
-from actors.simulation.checkers.consequences import ConfigCommitted, TrimRead
+from actors.simulation.checkers.consequences import ConfigCommitted, LevelCommitted, TrimRead
 from actors.simulation.checkers.electorates import Electorate, Place
-from actors.simulation.checkers.facts import Stepped
+from actors.simulation.checkers.facts import Converged, Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
@@ -25,6 +25,7 @@ from logstore.format.configuration_body import (
     decode_configuration,
     roles,
 )
+from logstore.format.level import CONFIG_LEVEL
 from logstore.format.peer_messages import PreVoteRequest, VoteRequest
 from logstore.model import EntryKind
 from logstore.raft.effects import InstallLog, MembersChanged, Persist, Send
@@ -37,7 +38,8 @@ class Configurations:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._electorates = record.electorates
-        self._committed: tuple[int, Electorate] | None = None  # the newest one, and its index
+        self._level = 0
+        self._committed_index = 0  # of the newest one; 0: there is none
 
     # --- entries ---
 
@@ -47,6 +49,10 @@ class Configurations:
         if persist.header.kind != EntryKind.CONFIG:
             return
         replica.counted_since_ns = replica.clock_ns
+        before = replica.log.configs[-2:-1]
+        if isinstance(step.event, Proposed) and before and before[0] > replica.commit:
+            text = f"node {replica.node} appends CONFIG {persist.header.index}, and the one at"
+            self._report(f"{text} entry {before[0]} is not committed")
         if self._electorates.of_chain(persist.chain) is not None:
             return
         body = self._record.entries.bodies.get(persist.chain)
@@ -69,10 +75,9 @@ class Configurations:
         found = self._electorates.of_chain(committed.chain)
         if found is None:
             return
-        before = self._electorates.first if self._committed is None else self._committed[1]
-        for fault in _why_no_successor(before, found):
+        for fault in _why_no_successor(self._record.newest_committed, found):
             self._report(f"CONFIG {found.configuration.id} at entry {committed.index} {fault}")
-        self._committed = committed.index, found
+        self._committed_index, self._record.newest_committed = committed.index, found
 
     # --- what a core says, and who campaigns ---
 
@@ -121,9 +126,25 @@ class Configurations:
 
     def _check_start(self, what: str, start: int) -> None:
         """A replica without the newest committed CONFIG would not know who votes (G4, C12)."""
-        if self._committed is not None and start >= self._committed[0]:
+        if 0 < self._committed_index <= start:
             text = f"{what} begins after entry {start}, and the newest committed CONFIG is"
-            self._report(f"{text} entry {self._committed[0]}")
+            self._report(f"{text} entry {self._committed_index}")
+
+    @reads(Converged)
+    def on_converged(self, _converged: Converged) -> None:
+        """A log at that level has a CONFIG, unless a founder was lost that nobody knows (C5a)."""
+        record = self._record
+        is_due = self._level >= CONFIG_LEVEL and not record.gone and record.is_replica_known
+        if is_due and not self._committed_index and not self._is_damaged:
+            record.findings.report(Invariant.I13, "the log has no configuration in the end")
+
+    @reads(LevelCommitted)
+    def on_level(self, committed: LevelCommitted) -> None:
+        self._level = max(self._level, committed.level)
+
+    @property
+    def _is_damaged(self) -> bool:
+        return any(map(self._record.is_excused, self._record.replicas))
 
     def _report(self, text: str) -> None:
         self._record.findings.report(Invariant.I18, text)

@@ -14,6 +14,7 @@ from functools import cached_property
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.configuration_body import NO_UUID, Configuration, Member
 
+AUTOMATIC = frozenset(("promote=auto",))  # labels of a learner that becomes a voter by itself
 Place = tuple[int, bytes]  # of a voter: its number, its uuid; NO_UUID: that of a founder
 
 
@@ -36,9 +37,41 @@ class Electorate:
         learners = (each.number for each in self.configuration.learners if each.uuid != NO_UUID)
         return self.numbers.union(learners)
 
+    @cached_property
+    def uuids(self) -> dict[int, bytes]:
+        """Of all that are replicas, by number."""
+        parts = (self.configuration.voters, self.configuration.incoming)
+        voters = {int(each.number): each.uuid for part in parts for each in part}
+        learners = [each for each in self.configuration.learners if each.uuid != NO_UUID]
+        return {int(each.number): each.uuid for each in learners} | voters
+
+    @cached_property
+    def reserved(self) -> frozenset[int]:
+        """The numbers for which a place is reserved."""
+        learners = self.configuration.learners
+        return frozenset(int(each.number) for each in learners if each.uuid == NO_UUID)
+
+    def is_open(self, replica: Replica) -> bool:
+        """Something is still to be done for this number: it is a voter under another uuid, or a
+        place from which a voter is to come."""
+        others = [
+            each
+            for each in (*self.configuration.voters, *self.configuration.incoming)
+            if each.number == replica.node and not _is_at(replica, _place(each))
+        ]
+        return bool(others) or any(
+            each.number == replica.node and AUTOMATIC.intersection(each.labels)
+            for each in self.configuration.learners
+        )
+
     def counts(self, replica: Replica) -> bool:
         """Whether the replica is a voter."""
         return any(_is_at(replica, place) for part in self.sets for place in part)
+
+    def has(self, replica: Replica) -> bool:
+        """Whether the replica is a member: a voter, or a learner that has joined."""
+        learners = (_place(each) for each in self.configuration.learners if each.uuid != NO_UUID)
+        return self.counts(replica) or any(_is_at(replica, place) for place in learners)
 
     def is_majority(self, replicas: Iterable[Replica]) -> bool:
         """Whether these have a majority of each set; others do not count."""

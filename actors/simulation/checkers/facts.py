@@ -85,6 +85,12 @@ class DiskLost(NodeFact, frozen=True):
     """The node has an empty disk from now on: the replica is gone, with its votes."""
 
 
+class DiskSwapped(NodeFact, frozen=True):
+    """The node has another one of its disks from now on, `disk` were lost before that one."""
+
+    disk: int
+
+
 class PowerCutAfterLie(NodeFact, frozen=True):
     """A power cut hits `node` after its device lied about a flush."""
 

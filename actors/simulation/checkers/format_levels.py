@@ -82,8 +82,8 @@ class FormatLevels:
     def on_version(self, started: facts.VersionStarted) -> None:
         self._versions[started.node] = Version(started.newest_level)
 
-    @reads(facts.DiskLost)
-    def on_disk_lost(self, lost: facts.DiskLost) -> None:
+    @reads(facts.DiskLost, facts.DiskSwapped)
+    def on_disk(self, lost: facts.DiskLost | facts.DiskSwapped) -> None:
         self._versions[lost.node] = Version()
         self._durable[lost.node] = FIRST_LEVEL
 
@@ -260,7 +260,12 @@ class FormatLevels:
             is_running = self._record.replicas[node].is_running
             raised_at = self._raised[-1][0] if self._raised else 0
             must_know = not self._record.is_excused(node) or version.commit >= raised_at
-            if is_running and must_know and version.level != self._level:
+            if (
+                is_running
+                and self._record.is_member(node)
+                and must_know
+                and version.level != self._level
+            ):
                 text = f"node {node} believes in level {version.level} in the end"
                 self._report(f"{text}, the committed log is at {self._level}")
 

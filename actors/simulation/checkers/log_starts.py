@@ -234,7 +234,8 @@ class LogStarts:
         """Every TRIM is carried out, in bounded time."""
         highest = self._record.highest_start
         for node, replica in self._record.replicas.items():
-            is_sound = replica.is_running and not self._record.is_excused(node)
+            is_counted = replica.is_running and self._record.is_member(node)
+            is_sound = is_counted and not self._record.is_excused(node)
             if is_sound and replica.start.index != highest and not self._is_blind:
                 text = f"node {node} begins after entry {replica.start.index} in the end"
                 self._report(f"{text}, a committed TRIM says {highest}")

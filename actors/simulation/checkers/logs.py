@@ -8,7 +8,7 @@ has what is flushed of a log, `Commits` what is committed.
 from __future__ import annotations
 
 from actors.simulation.checkers.consequences import LogResumed
-from actors.simulation.checkers.facts import CoreMade, DiskLost, Started, Stepped
+from actors.simulation.checkers.facts import CoreMade, DiskLost, DiskSwapped, Started, Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
@@ -41,6 +41,10 @@ class Logs:
     def on_disk_lost(self, lost: DiskLost) -> None:
         """What starts there next is another replica (C6)."""
         self._record.replace(lost.node)
+
+    @reads(DiskSwapped)
+    def on_disk_swapped(self, swapped: DiskSwapped) -> None:
+        self._record.swap(swapped.node, swapped.disk)
 
     @reads(CoreMade)
     def on_core(self, made: CoreMade) -> None:

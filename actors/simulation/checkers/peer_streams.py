@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from actors.simulation.checkers.consequences import LeaderBegan
 from actors.simulation.checkers.facts import EntrySent, Stepped
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
+from logstore.format.configuration_body import NO_UUID
 from logstore.format.peer_messages import AppendAccepted, AppendPersisted, HeartbeatReply
 from logstore.model import NO_NODE
-from logstore.raft.effects import Answer, Lead, StopLeading
+from logstore.raft.effects import Answer, Lead, MembersChanged, StopLeading
 from logstore.raft.events import ControlReceived, StreamAnswer
 
 
@@ -30,6 +31,8 @@ class _Term:
     noop_index: int
     reached: dict[int, int] = field(default_factory=dict)
     boots: dict[int, int] = field(default_factory=dict)
+    config_index: int = 0  # of the newest CONFIG that its leader has
+    uuids: dict[int, bytes] = field(default_factory=dict)  # of the members
 
 
 class PeerStreams:
@@ -42,7 +45,24 @@ class PeerStreams:
 
     @reads(LeaderBegan)
     def on_leader(self, began: LeaderBegan) -> None:
-        self._terms.setdefault(began.term, _Term(began.replica.log.last_index))
+        known = self._terms.setdefault(began.term, _Term(began.replica.log.last_index))
+        known.uuids = self._record.electorate(began.replica).uuids
+
+    @reads_after(MembersChanged)
+    def on_members(self, replica: Replica, changed: MembersChanged, step: Stepped) -> None:
+        """The stream to a new member begins at the CONFIG that has it, or that reserves its number
+        for another replica."""
+        known = self._terms.get(step.core.term)
+        if known is None or not step.leads(step.core.term) or changed.index <= known.config_index:
+            return
+        known.config_index = changed.index
+        electorate = self._record.electorate(replica)
+        uuids = electorate.uuids
+        for peer, uuid in uuids.items():
+            if peer in electorate.reserved or known.uuids.get(peer) not in (uuid, NO_UUID):
+                known.reached[peer] = max(known.noop_index, changed.index - 1)
+                known.boots.pop(peer, None)
+        known.uuids = uuids
 
     @reads(EntrySent)
     def on_sent(self, sent: EntrySent) -> None:

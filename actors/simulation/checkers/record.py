@@ -64,6 +64,7 @@ class Record:
         self.entries = KnownEntries(findings)
         self.stamps = Stamps(findings, now, read_clocks)
         self.sessions = Sessions()
+        self.newest_committed = self.electorates.first  # configuration
         self.committed = CommittedLog(
             findings,
             self.entries,
@@ -89,6 +90,31 @@ class Record:
         self.gone.append(old)
         self.replicas[node] = new = Replica(node, old.disk + 1)
         new.incarnation = old.incarnation
+
+    def swap(self, node: int, disk: int) -> None:
+        """Another disk is in the node's machine, with its replica."""
+        old = self.replicas[node]
+        new = next(each for each in self.gone if each.key == (node, disk))
+        self.gone.remove(new)
+        self.gone.append(old)
+        old.is_gone, old.is_running, new.is_gone = True, False, False
+        self.replicas[node] = new
+        new.incarnation = old.incarnation
+
+    def electorates_in_force(self) -> list[Electorate]:
+        """Of all configurations that may decide: the newest committed one, and those of all logs
+        of its members."""
+        members = [each for each in self.replicas.values() if self.newest_committed.has(each)]
+        return list(
+            {
+                id(each): each
+                for each in (self.newest_committed, *map(self.electorates.of, members))
+            }.values()
+        )
+
+    def is_member(self, node: int) -> bool:
+        """The node's replica is in the newest committed configuration."""
+        return self.newest_committed.has(self.replicas[node])
 
     def electorate(self, replica: Replica) -> Electorate:
         """Whose majority decides, by this replica's log. Hot."""

@@ -47,8 +47,7 @@ class GuessingRouting(Routing):
 
     def __init__(self, client: CoreClient) -> None:
         host = self._client_host = client.host
-        seeds = host.random.sample(host.nodes, host.random.randint(1, len(host.nodes)))
-        super().__init__(client.core, [endpoint_of(host, node) for node in seeds])
+        super().__init__(client.core, [endpoint_of(host, node) for node in host.draw_seeds()])
         self.is_trusting = False
         self.asked_last = 0
 

@@ -19,6 +19,7 @@ import msgspec
 from actors.simulation.faults.draw_bootstrap import draw_bootstrap_faults
 from actors.simulation.faults.draw_episodes import EPISODES, Scene, on_one_lane
 from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, draw_ground
+from actors.simulation.faults.draw_members import draw_members, faults_of_joiners
 from actors.simulation.faults.draw_rot import draw_rot
 from actors.simulation.faults.draw_sequences import SEQUENCES, Sequence
 from actors.simulation.faults.script import Fault, FaultClass, FaultKind, Ground, Script
@@ -37,7 +38,7 @@ EXACT_SEQUENCES_MAX = 3  # of one seed; more would leave no room for other fault
 FAULTS_MIN = 10
 FAULTS_MAX = 60
 EPISODES_MAX = 4  # of one class, at full hardness
-CLASS_EPISODES = EPISODES | {FaultClass.ROT: draw_rot}
+CLASS_EPISODES = EPISODES | {FaultClass.ROT: draw_rot, FaultClass.MEMBERS: draw_members}
 _OF_LINKS = frozenset({
     FaultClass.DELAY, FaultClass.LOSS, FaultClass.DUPLICATION, FaultClass.REORDERING,
     FaultClass.PARTITION, FaultClass.CLOG,
@@ -106,6 +107,7 @@ def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> 
         kept = [fault for fault in episode if not any(_disturbs(fault, each) for each in exact)]
         if len(faults) + len(kept) <= FAULTS_MAX:
             faults += kept
+    faults += faults_of_joiners(stream(seed, "joiners"), ground, faults)
     struck = [fault for fault in faults if fault.at_ns < ground.safety_ns]
     return tuple(sorted(struck, key=lambda fault: fault.at_ns))
 

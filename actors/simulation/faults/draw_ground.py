@@ -16,7 +16,7 @@ from actors.simulation.faults.script import FaultClass, Ground
 from actors.simulation.world.random_streams import stream
 from logstore.config_layout import ACTOR_KINDS, groups_of
 from logstore.format.batch import batch_size
-from logstore.format.level import FIRST_LEVEL, NEW_LOG_LEVEL
+from logstore.format.level import CONFIG_LEVEL, FIRST_LEVEL, NEW_LOG_LEVEL
 from logstore.limits import FIRST_LSN_MAX
 from logstore.settings import ProcessSettings
 
@@ -68,8 +68,10 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
     flush_low_ns = spread(timing, 100 * MICROSECOND, 2 * MILLISECOND)
     flush_high_ns = min(8 * MILLISECOND, flush_low_ns * timing.randint(1, 16))
     stream_mode = "paper" if percent(timing, 20) else "streaming"
-    sizes, workload = _sizes(seed, nodes), _workload(seed)
-    offsets, drifts = _clocks(seed, nodes, is_on=FaultClass.CLOCK in classes)
+    joiners = _joiners(seed, is_on=FaultClass.MEMBERS in classes)
+    machines = nodes + joiners
+    sizes, workload = _sizes(seed, machines), _workload(seed)
+    offsets, drifts = _clocks(seed, machines, is_on=FaultClass.CLOCK in classes)
     ring_delay_ns, counters_lag = _weak_rings(seed, is_on=FaultClass.RINGS in classes)
     return Ground(
         replicas=nodes,
@@ -88,11 +90,12 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         clock_drift_ppm=drifts,
         **sizes,
         **workload,
-        newest_levels=_versions(seed, nodes),
-        new_log_level=_new_log_level(seed),
+        newest_levels=_versions(seed, machines),
+        new_log_level=_new_log_level(seed, has_members=FaultClass.MEMBERS in classes),
         trim_every_ms=_trims(seed),
         **_retention(seed, sizes["segment_bytes"]),
         groups=_groups(seed),
+        joiners=joiners,
         **_import(seed),
         comparers=_comparers(seed),
         **_sessions(seed, workload["producers"], sizes["batch_max_bytes"]),
@@ -223,6 +226,12 @@ def _groups(seed: int) -> dict[str, tuple[str, ...]]:
     return drawn
 
 
+def _joiners(seed: int, *, is_on: bool) -> int:
+    """Machines that may become members."""
+    random = stream(seed, "ground.joiners")
+    return random.choice((0, 1, 1, 2)) if is_on else 0
+
+
 def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Wall clock offsets in ns and drifts in ppm, from small to absurd."""
     random = stream(seed, "ground.clock")
@@ -245,9 +254,14 @@ def _versions(seed: int, nodes: int) -> tuple[int, ...]:
     return tuple(random.choice((1, 1, 1, 2, LEVEL_MAX)) for _ in range(nodes))
 
 
-def _new_log_level(seed: int) -> int:
-    """Mostly the newest one, if all replicas read it."""
-    return FIRST_LEVEL if percent(stream(seed, "ground.new_log"), 25) else NEW_LOG_LEVEL
+def _new_log_level(seed: int, *, has_members: bool) -> int:
+    """Mostly one at which the log has a CONFIG, if all replicas read it: nearly always where the
+    members change."""
+    random = stream(seed, "ground.new_log")
+    chance = random.randrange(100)
+    if chance < (5 if has_members else 20):
+        return FIRST_LEVEL
+    return NEW_LOG_LEVEL if chance < (15 if has_members else 40) else CONFIG_LEVEL
 
 
 def _weak_rings(seed: int, *, is_on: bool) -> tuple[int, bool]:

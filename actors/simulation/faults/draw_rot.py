@@ -177,15 +177,6 @@ def rotten_only_copy(random: Random, scene: Scene) -> list[Fault]:
     return faults
 
 
-def lost_disk(random: Random, scene: Scene) -> list[Fault]:
-    """A disk is replaced by an empty one, late: its replica must stay out (SAFETY L1)."""
-    if not scene.vulnerable:
-        return []
-    at_ns = scene.safety_ns * random.randint(60, 95) // 100
-    node = random.choice(scene.vulnerable)
-    return [Fault(at_ns, FaultKind.LOST_DISK, node=node, for_ns=_short_ns(random))]
-
-
 def _rot(random: Random, at_ns: int, node: int, place: RotPlace, amount: int) -> Fault:
     return Fault(
         at_ns, FaultKind.ROT, node=node, mode=random.choice(_HARD_KINDS), process=place,

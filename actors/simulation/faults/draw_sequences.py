@@ -37,6 +37,7 @@ from actors.simulation.faults.draw_episodes import (
     stall,
 )
 from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, percent, spread
+from actors.simulation.faults.draw_members import lost_disk
 from actors.simulation.faults.draw_processes import (
     lost_replicators,
     sleeping_raft,
@@ -45,7 +46,6 @@ from actors.simulation.faults.draw_processes import (
     transfer_while_asleep,
 )
 from actors.simulation.faults.draw_rot import (
-    lost_disk,
     rotten_leader,
     rotten_only_copy,
     rotten_voter,

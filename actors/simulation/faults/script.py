@@ -37,6 +37,7 @@ class FaultClass(StrEnum):
     ROT = "rot"  # flipped bits, zeroed, garbled, misdirected, stale and unreadable sectors
     OPERATOR = "operator"  # transfers of leadership, orderly restarts
     VERSION = "version"  # replicas are started as newer or older versions
+    MEMBERS = "members"  # disks lost and put back, changes of the members, machines that join
 
 
 class FaultKind(StrEnum):
@@ -60,6 +61,7 @@ class FaultKind(StrEnum):
     # (node, mode: a RotKind, pick, process: end of the path, or a `RotPlace` with its amount)
     ROT = "rot"
     LOST_DISK = "lost-disk"  # (node, for_ns): an empty one takes its place
+    OLD_DISK = "old-disk"  # (node, for_ns): the one that was lost last is back for so long
     TRANSFER = "transfer"  # (node: the target, 0: the leader chooses)
     # Every producer sends (mode: "" as much as may be in flight | "again" what is in flight)
     FLOOD = "flood"
@@ -197,6 +199,11 @@ class Ground(msgspec.Struct, frozen=True):
     retention_payloads: int = 0
     # Process to the actors that it runs on every node; others run alone (M3)
     groups: dict[str, tuple[str, ...]] = {}
+    joiners: int = 0  # machines besides the founders, which an operator may make members
+
+    @property
+    def machines(self) -> int:
+        return self.replicas + self.joiners
 
     @property
     def faults(self) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ class CoreClient:
         """A new client's map of the cluster, as `logstore.connect` makes one, from the endpoints of
         some nodes; close it at the end. `core`: None is the client's own."""
         host = self.host
-        nodes = host.random.sample(host.nodes, host.random.randint(1, len(host.nodes)))
+        nodes = host.draw_seeds()
         return Routing(core or self.core, [endpoint_of(host, node) for node in nodes])
 
     def start(self, steps: Steps[Any]) -> Task[Any]:

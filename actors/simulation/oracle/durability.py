@@ -295,6 +295,12 @@ class DiskDurability:
             self._places[node] = Places(self._disk_of(node), self._folder_of(node))
         return self._places[node]
 
+    def replaced(self, node: int) -> None:
+        """Another folder is that of `node` now."""
+        self.disk_changed(node)
+        self._places.pop(node, None)
+        self._cached.pop(node, None)
+
     def disk_changed(self, node: int) -> None:
         """After a power cut or rot: forget what was known to be durable."""
         self._held.pop(node, None)

@@ -27,13 +27,14 @@ from logstore.format.peer_messages import (
 )
 from logstore.format.session_entries import ExpireEntry
 from logstore.format.trim_entry import TrimReason
-from logstore.model import Role
+from logstore.model import EntryKind, Role
 from logstore.raft.effects import (
     Answer,
     ApplyTrim,
     Committed,
     InstallLog,
     Lead,
+    MembersChanged,
     MoveLogStart,
     Persist,
     ReadIndexAnswered,
@@ -115,20 +116,18 @@ class Reach(StrEnum):
     INSTALL_INTERRUPTED = "a start after a log was ordered dropped, and nothing was answered"
     LOG_INSTALLED = "a log start installed on a follower"
     START_TAKEN_WHILE_FULL = "a full follower that begins where its leader says, and keeps the rest"
-    # Their features are not built.
     CONFIG_ROLLED_BACK = "a configuration change during a partition, and its rollback"
+    REPLACED_AFTER_LOSS = "a lost disk, and its node back under a new uuid"
+    # Their features are not built.
     REPAIRED_ON_LEADER = "repair of a rotted committed entry on the leader"
     REPAIRED_ON_FOLLOWER = "repair of a rotted committed entry on a follower"
     DISCARDED_BY_MAJORITY = "a faulty entry discarded after a majority did not have it"
-    REPLACED_AFTER_LOSS = "a lost disk, and its node back under a new uuid"
 
 
 NOT_BUILT: dict[Reach, str] = {
-    Reach.CONFIG_ROLLED_BACK: "changes of the configuration (CONFIG)",
     Reach.REPAIRED_ON_LEADER: "repair of damaged entries from peers (REPAIR)",
     Reach.REPAIRED_ON_FOLLOWER: "repair of damaged entries from peers (REPAIR)",
     Reach.DISCARDED_BY_MAJORITY: "repair of damaged entries from peers (REPAIR)",
-    Reach.REPLACED_AFTER_LOSS: "changes of the configuration (CONFIG)",
 }
 MUST_REACH = tuple(each for each in Reach if each not in NOT_BUILT)
 
@@ -143,16 +142,18 @@ def missing(reached: dict[str, int]) -> list[Reach]:
 
 
 class ReachObserver:
-    """Reads facts as a checker does and counts what was met. `nodes`: the voters."""
+    """Reads facts as a checker does and counts what was met. `nodes`: all machines, so many of
+    them founders; 0: all."""
 
-    def __init__(self, nodes: Sequence[int]) -> None:
+    def __init__(self, nodes: Sequence[int], *, founders: int = 0) -> None:
         self._counts: Counter[Reach] = Counter()
         self._replicas = {node: ReplicaLog(node) for node in nodes}
-        self._majority = majority(len(self._replicas))
+        self._majority = majority(founders or len(nodes))
         self._committed = 0
         self._late_majority: dict[int, int] = {}  # index → term, flushed by a majority in a later
         self._candidates: dict[int, int] = {}  # term → the first candidate
         self._expired: set[int] = set()  # producer ids
+        self._on_other_disk: set[int] = set()  # nodes that are no voters yet as what they are now
         self._lost: dict[int, int] = {}  # nodes that lost their leader → its term
 
     def counts(self) -> dict[str, int]:
@@ -190,6 +191,21 @@ class ReachObserver:
         if replica.has_lied:
             replica.has_lied = False
             self._add(Reach.LYING_FLUSH_RECOVERED)
+
+    @reads(facts.DiskLost, facts.DiskSwapped)
+    def on_disk(self, lost: facts.DiskLost | facts.DiskSwapped) -> None:
+        """Another replica."""
+        self._replicas[lost.node] = ReplicaLog(lost.node)
+        self._on_other_disk.add(lost.node)
+
+    @reads(MembersChanged)
+    def on_members(self, node: Replica, changed: MembersChanged, _step: facts.Stepped) -> None:
+        """A replica on a new disk knows that it is a voter."""
+        if changed.is_committed and node.node in self._on_other_disk:
+            places = {(each.number, each.uuid) for each in changed.configuration.voters}
+            if (node.node, node.uuid) in places:
+                self._on_other_disk.discard(node.node)
+                self._add(Reach.REPLACED_AFTER_LOSS)
 
     @reads(facts.PowerCutAfterLie)
     def on_lie(self, lie: facts.PowerCutAfterLie) -> None:
@@ -438,11 +454,16 @@ class ReachObserver:
             self._add(Reach.REWRITTEN_ABA)
         replica.rows[header.index] = (header.term, takes_lsns(header.kind))
         replica.last_index = header.index
+        if header.kind == EntryKind.CONFIG:
+            replica.configs.add(header.index)
         replica.in_flight.append((effect.seq, header.index))
 
     @reads(Truncate)
     def on_truncate(self, node: Replica, effect: Truncate, _step: facts.Stepped) -> None:
         replica, first_index = self._replicas[node.node], effect.first_index
+        if any(index >= first_index for index in replica.configs):
+            self._add(Reach.CONFIG_ROLLED_BACK)
+            replica.configs = {index for index in replica.configs if index < first_index}
         if any(index >= first_index for _, index in replica.in_flight):
             self._add(Reach.REWRITTEN_IN_FLIGHT)
         acknowledged = replica.acknowledged

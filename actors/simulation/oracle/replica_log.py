@@ -21,6 +21,7 @@ class ReplicaLog:
         self.acknowledged = 0  # to any leader, of what is in the log now
         self.in_flight: deque[tuple[int, int]] = deque()  # (seq, index), unanswered
         self.dropped: set[tuple[int, int]] = set()  # (index, term) truncated since the start
+        self.configs: set[int] = set()  # the indexes of CONFIG entries that it took
         self.is_full = False
         self.has_lied = False
         self.newest_level = FIRST_LEVEL  # that its version reads

@@ -54,6 +54,14 @@ class ClientHost(msgspec.Struct, frozen=True):
     tell: Callable[[Fact], None]
     world_now: Callable[[], int]
     first_lsn: Lsn = FIRST_LSN
+    joiners: tuple[int, ...] = ()  # nodes that may become members, while others leave
+
+    def draw_seeds(self) -> list[int]:
+        """The nodes that a client is told of, in any order: all of them where some may leave."""
+        seeds = self.random.sample(self.nodes, self.random.randint(1, len(self.nodes)))
+        if not self.joiners:
+            return seeds
+        return [*seeds, *(each for each in (*self.nodes, *self.joiners) if each not in seeds)]
 
     def draw_timeout_ns(self) -> int:
         """How long to wait for one answer, drawn anew."""

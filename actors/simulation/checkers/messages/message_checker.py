@@ -79,7 +79,7 @@ class MessageChecker:
         client = witness.client
         self._places = {
             client.endpoint(node, port): (node, port)
-            for node in client.nodes
+            for node in (*client.nodes, *client.joiners)
             for port in PortOffset
         }
         self._asked: dict[Link, dict[int, Exchange]] = {}

@@ -1,0 +1,73 @@
+"""Faults of the cluster's members: disks that are replaced by empty ones, and old disks that come
+back.
+
+Owns their episodes. Strikes `Scene.vulnerable` only, so that one good copy of everything stays. The
+injector drops a lost disk while the one before it is not made good.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from actors.simulation.faults.draw_episodes import Scene
+from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, percent, spread
+from actors.simulation.faults.script import Fault, FaultKind, Ground
+
+# What no durable byte is lost by.
+_HARMLESS = (
+    FaultKind.KILL_REPLICA, FaultKind.KILL_PROCESS, FaultKind.PAUSE, FaultKind.DISK_STALL,
+    FaultKind.RESTART, FaultKind.MONOTONIC_JUMP, FaultKind.WALL_JUMP, FaultKind.DISK_FULL,
+)  # fmt: skip
+
+
+def draw_members(random: Random, scene: Scene) -> list[Fault]:
+    """A disk is lost, mostly early, so that another replica can take the place in time; now and
+    then the old one is put back for a while."""
+    if not scene.vulnerable:
+        return []
+    at_ns = scene.safety_ns * random.randint(5, 70) // 100
+    return lost_disk_at(random, scene, at_ns)
+
+
+def lost_disk(random: Random, scene: Scene) -> list[Fault]:
+    """Late, amid what else happens to disks."""
+    if not scene.vulnerable:
+        return []
+    return lost_disk_at(random, scene, scene.safety_ns * random.randint(60, 95) // 100)
+
+
+def faults_of_joiners(random: Random, ground: Ground, faults: list[Fault]) -> list[Fault]:
+    """A machine that is no founder has links as some founder has, and is struck as that one is, but
+    not at the same time. It never loses what it has."""
+    found: list[Fault] = []
+    for joiner in range(ground.replicas + 1, ground.machines + 1):
+        for fault in faults:
+            like = random.randint(1, ground.replicas)
+            later_ns = spread(random, 50 * MILLISECOND, 3 * SECOND)
+            if fault.group or not percent(random, 60):
+                continue
+            links = tuple(_as(link, like, joiner) for link in fault.links if like in link)
+            if links:
+                found.append(msgspec.structs.replace(fault, links=links))
+            elif fault.node == like and fault.kind in _HARMLESS and percent(random, 50):
+                at_ns = fault.at_ns + later_ns
+                found.append(msgspec.structs.replace(fault, node=joiner, at_ns=at_ns))
+    return found
+
+
+def _as(link: tuple[int, int], like: int, joiner: int) -> tuple[int, int]:
+    start, end = (joiner if node == like else node for node in link)
+    return start, end
+
+
+def lost_disk_at(random: Random, scene: Scene, at_ns: int) -> list[Fault]:
+    node = random.choice(scene.vulnerable)
+    for_ns = spread(random, 10 * MILLISECOND, SECOND // 3)
+    faults = [Fault(at_ns, FaultKind.LOST_DISK, node=node, for_ns=for_ns)]
+    if percent(random, 40):
+        back_ns = at_ns + spread(random, SECOND, 20 * SECOND)
+        stays_ns = scene.elections(random, 0.5, 6.0)
+        faults.append(Fault(back_ns, FaultKind.OLD_DISK, node=node, for_ns=stays_ns))
+    return faults

@@ -1,0 +1,254 @@
+"""Mutants of the cluster's members: who counts, which CONFIG follows which, who joins and how."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, mutant
+
+C5, C6, C7, C9 = "SAFETY C5", "SAFETY C6", "SAFETY C7", "SAFETY C9"
+L4, L5 = "SAFETY L4", "SAFETY L5"
+_CONFIGURATION = "logstore.raft.configuration"
+_CONFIGURATIONS = "logstore.raft.configurations:Configurations"
+_MEMBERSHIP = "logstore.raft.membership"
+_VOTERS = "tuple(member.number for member in configuration.voters)"
+
+# --- who counts ---
+
+_COUNTING = (
+    mutant(
+        "members-joint-counts-old-only",
+        C7,
+        f"{_CONFIGURATION}:by_number",
+        "tuple(member.number for member in configuration.incoming)",
+        "()",
+        "a joint configuration needs a majority of the old voters only",
+    ),
+    mutant(
+        "members-joint-counts-new-only",
+        C7,
+        f"{_CONFIGURATION}:by_number",
+        _VOTERS,
+        "tuple(member.number for member in configuration.incoming or configuration.voters)",
+        "a joint configuration needs a majority of the new voters only",
+    ),
+    mutant(
+        "members-learners-count",
+        C7,
+        f"{_CONFIGURATION}:by_number",
+        _VOTERS,
+        "tuple(each.number for each in (*configuration.voters, *configuration.learners))",
+        "learners are voters",
+    ),
+    mutant(
+        "members-one-set-elects",
+        C7,
+        "logstore.raft.quorum:VoterSets.is_majority",
+        "not self.incoming or _is_majority(self.incoming, of)",
+        "True",
+        "votes and rounds of the new voters are not needed",
+    ),
+    mutant(
+        "members-one-set-commits",
+        C7,
+        "logstore.raft.quorum:VoterSets.reached",
+        "if not self.incoming:",
+        "if True:",
+        "what the new voters have is not needed for a commit",
+    ),
+    mutant(
+        "members-in-force-once-committed",
+        C5,
+        f"{_CONFIGURATIONS}.in_force",
+        "self._newest[1]",
+        "self._committed[1]",
+        "a configuration counts once it is committed, not once it is in the log",
+    ),
+    mutant(
+        "members-rolled-back-one-late",
+        C5,
+        f"{_CONFIGURATIONS}.truncate",
+        "self._above[-1][0] >= first_index",
+        "self._above[-1][0] > first_index",
+        "a CONFIG that is truncated first stays in force",
+    ),
+    mutant(
+        "members-anyone-campaigns",
+        C9,
+        f"{_CONFIGURATIONS}.names_voter",
+        "if self._committed[0] < self._hidden_to:\n        return False",
+        "if self._committed[0] >= self._hidden_to:\n        return True",
+        "a learner, or a replica that was removed, campaigns",
+    ),
+    mutant(
+        "members-campaign-by-number",
+        C9,
+        f"{_CONFIGURATIONS}.names_voter",
+        "member.uuid in (uuid, NO_UUID)",
+        "True",
+        "a replica campaigns by the number of another one",
+    ),
+    mutant(
+        "members-found-at-no-start",
+        C5,
+        "logstore.storage.kept_configurations:kept_configurations",
+        "in reversed(recovered.configs)",
+        "in ()",
+        "a start finds no CONFIG",
+    ),
+)
+
+# --- changes ---
+
+_CHANGES = (
+    mutant(
+        "members-change-in-one-step",
+        C7,
+        f"{_CONFIGURATION}:_joint",
+        "incoming=incoming, learners",
+        "voters=incoming, learners",
+        "voters change without a joint configuration",
+    ),
+    mutant(
+        "members-change-leads-back",
+        C7,
+        f"{_CONFIGURATION}:finish",
+        "for each in configuration.incoming",
+        "for each in configuration.voters",
+        "a joint configuration leads back to the old voters",
+    ),
+    mutant(
+        "members-id-left-out",
+        C5,
+        f"{_CONFIGURATION}:_next",
+        "configuration.id + 1",
+        "configuration.id + 2",
+        "the ids of configurations are not contiguous",
+    ),
+    mutant(
+        "members-two-changes-at-once",
+        C7,
+        f"{_MEMBERSHIP}:_why_busy",
+        "leading.change is not None:",
+        "False:",
+        "a change begins while another one is under way",
+    ),
+    mutant(
+        "members-next-step-before-commit",
+        C7,
+        f"{_MEMBERSHIP}:advance",
+        "state.configurations.newest_index <= state.commit and ",
+        "",
+        "the joint configuration is left before it is committed",
+    ),
+    mutant(
+        "members-next-leader-leaves-it",
+        C7,
+        f"{_MEMBERSHIP}:_on_committed",
+        "if is_joint(in_force):",
+        "if is_joint(in_force) and change is not None:",
+        "a leader does not end the change that another one began",
+    ),
+    mutant(
+        "members-offered-again",
+        C7,
+        f"{_MEMBERSHIP}:_offer",
+        "not gen.is_open or gen.number == change.offered_gen",
+        "not gen.is_open",
+        "a CONFIG is offered in each step until it is appended",
+    ),
+    mutant(
+        "members-progress-of-another-replica",
+        C6,
+        f"{_MEMBERSHIP}:_on_appended",
+        "peer in replaced and ",
+        "False and ",
+        "what a lost replica had is counted for the one that has its number now",
+    ),
+    mutant(
+        "members-learner-gets-no-log",
+        "SAFETY C8",
+        "logstore.raft.state:State.count_voters",
+        "for each in present(in_force)",
+        "for each in counted(in_force)",
+        "learners are sent nothing",
+    ),
+    mutant(
+        "members-trim-takes-configuration",
+        "SAFETY C12",
+        "actors.ingress.configuration_bound:ConfigurationBound.index",
+        "if self._has_config else NO_INDEX",
+        "if False else NO_INDEX",
+        "a TRIM goes above the newest CONFIG",
+    ),
+)
+
+# --- who joins ---
+
+_JOINS = (
+    mutant(
+        "members-join-unheard",
+        L4,
+        "actors.ingress.peers:Peers._takes_join",
+        "is_of_cluster and is_other",
+        "is_of_cluster and not is_other",
+        "a replica that asks to join is not heard",
+    ),
+    mutant(
+        "members-join-asked-once",
+        L4,
+        "actors.raft.joining:Joining.on_tick",
+        "self.deadline_ns = now_ns + self._wait_ns",
+        "self.deadline_ns = NEVER_NS",
+        "a replica asks to join once in its life",
+    ),
+    mutant(
+        "members-part-without-place",
+        L4,
+        "actors.raft.joining:Joining.__init__",
+        "self.is_admitted = not self._is_learner or",
+        "self.is_admitted = True or",
+        "a replica votes before it has a place",
+    ),
+    mutant(
+        "members-never-founded",
+        "SAFETY C5a",
+        "actors.raft.first_configuration:FirstConfiguration.on_tick",
+        "if not self._is_needed or",
+        "if self._is_needed or",
+        "no leader asks for the first CONFIG",
+    ),
+    mutant(
+        "members-joined-as-the-lost-one",
+        L5,
+        "logstore.raft.joins:wanted",
+        "return configuration.replace_in_place(in_force, held)",
+        "return configuration._next(in_force, voters=tuple(\n"
+        "        joining if each == held else each for each in in_force.voters\n    ))",
+        "a replica on an empty disk is a voter at once",
+    ),
+    mutant(
+        "members-never-lost",
+        L5,
+        "logstore.raft.joins:is_lost",
+        "leading.began_ns <= since_ns and",
+        "False and",
+        "a lost voter is never replaced",
+    ),
+    mutant(
+        "members-never-promoted",
+        L5,
+        f"{_CONFIGURATION}:intended",
+        "if label == PROMOTE_LABEL:",
+        "if label == REPLACES_KEY:",
+        "a lost voter's replica stays a learner",
+    ),
+    mutant(
+        "members-learners-unserved",
+        "SAFETY C8",
+        "actors.raft.peer_routes:_addresses",
+        "(*learners, *voters)",
+        "voters",
+        "no replicator talks to a learner",
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*_COUNTING, *_CHANGES, *_JOINS)
