@@ -106,13 +106,13 @@ def test_the_ground_keeps_its_ranges(scripts: list[Script]) -> None:
         assert ground.ring_bytes <= 256 << 10
         assert 2 <= ground.producers <= 4
         assert 1 <= ground.consumers <= 3
-        assert len(ground.clock_offset_ns) == len(ground.clock_drift_ppm) == ground.replicas
+        assert len(ground.clock_offset_ns) == len(ground.clock_drift_ppm) == ground.machines
 
 
 def test_relations_of_the_configuration_hold(scripts: list[Script]) -> None:
     for ground in (script.ground for script in scripts):
         largest = max(ground.batch_max_bytes, ground.group_max_bytes)
-        peers = ground.replicas - 1
+        peers = ground.machines - 1
         assert ground.batch_max_bytes >= 4_096
         assert ground.group_max_bytes >= 4_096
         assert ground.bulk_window_bytes >= largest
@@ -139,7 +139,8 @@ def test_most_clusters_have_three_replicas_and_some_have_five(scripts: list[Scri
 
 
 def test_clocks_and_rings_are_ideal_unless_their_class_is_on() -> None:
-    calm, wild = alone(5, FaultClass.LOSS).ground, alone(5, *FaultClass).ground
+    others = [each for each in FaultClass if each is not FaultClass.MEMBERS]
+    calm, wild = alone(5, FaultClass.LOSS).ground, alone(5, *others).ground
     assert set(calm.clock_offset_ns + calm.clock_drift_ppm) == {0}
     assert (calm.ring_delay_ns, calm.counters_lag) == (0, False)
     assert any(wild.clock_offset_ns)
@@ -171,7 +172,7 @@ def test_every_fault_says_what_its_kind_needs(scripts: list[Script]) -> None:
 
 
 def _complaint(fault: Fault, ground: Ground) -> str:
-    nodes = range(1, ground.replicas + 1)
+    nodes = range(1, ground.machines + 1)
     processes = {"writer", "raft", "ingress", "egress"}
     processes |= {f"replicator-{node}" for node in nodes if node != fault.node}
     needs: dict[FaultKind, bool] = {
@@ -194,6 +195,7 @@ def _complaint(fault: Fault, ground: Ground) -> str:
         and fault.process != ""
         and (fault.amount > 0) == (fault.process in frozenset(RotPlace)),
         FaultKind.LOST_DISK: fault.for_ns > 0,
+        FaultKind.OLD_DISK: fault.for_ns > 0,
         FaultKind.TRANSFER: 0 <= fault.node <= ground.replicas,
         FaultKind.FLOOD: fault.mode in ("", "again"),
         FaultKind.RESTART: True,
@@ -248,6 +250,7 @@ def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
             FaultKind.KILL_REPLICA,
             FaultKind.TRANSFER,
             FaultKind.LOST_DISK,
+            FaultKind.OLD_DISK,
             FaultKind.PARTITION,
             FaultKind.DISK_STALL,
         },
@@ -263,6 +266,7 @@ def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
         FaultClass.CLOG: {FaultKind.PARTITION},
         FaultClass.CLOCK: {FaultKind.WALL_JUMP, FaultKind.MONOTONIC_JUMP},
         FaultClass.OPERATOR: {FaultKind.TRANSFER, FaultKind.RESTART},
+        FaultClass.MEMBERS: {FaultKind.LOST_DISK, FaultKind.OLD_DISK},
     }
     for each in CLASS_EPISODES:
         kinds = {fault.kind for seed in range(1, 30) for fault in alone(seed, each).faults}
@@ -358,7 +362,9 @@ def test_pauses_and_stalls_outlast_elections() -> None:
 
 
 def test_what_loses_durable_bytes_strikes_one_minority_of_a_seed() -> None:
-    destructive = {FaultKind.ROT, FaultKind.LYING_FLUSH, FaultKind.LOST_DISK}
+    destructive = {
+        FaultKind.ROT, FaultKind.LYING_FLUSH, FaultKind.LOST_DISK, FaultKind.OLD_DISK,
+    }  # fmt: skip
     for replicas in (3, 5):
         chosen = set()
         for seed in range(1, 120):

@@ -107,7 +107,8 @@ def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> 
         kept = [fault for fault in episode if not any(_disturbs(fault, each) for each in exact)]
         if len(faults) + len(kept) <= FAULTS_MAX:
             faults += kept
-    faults += faults_of_joiners(stream(seed, "joiners"), ground, faults)
+    more = faults_of_joiners(stream(seed, "joiners"), ground, faults)
+    faults += more[: max(0, FAULTS_MAX - len(faults))]
     struck = [fault for fault in faults if fault.at_ns < ground.safety_ns]
     return tuple(sorted(struck, key=lambda fault: fault.at_ns))
 
