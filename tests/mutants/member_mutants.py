@@ -104,7 +104,7 @@ _CHANGES = (
         C7,
         f"{_CONFIGURATION}:_joint",
         "incoming=incoming, learners",
-        "voters=incoming, learners",
+        "voters=(*incoming,), learners",
         "voters change without a joint configuration",
     ),
     mutant(
@@ -210,7 +210,7 @@ _JOINS = (
     ),
     mutant(
         "members-never-founded",
-        "SAFETY C5a",
+        C5,
         "actors.raft.first_configuration:FirstConfiguration.on_tick",
         "if not self._is_needed or",
         "if self._is_needed or",
