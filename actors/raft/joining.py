@@ -9,13 +9,12 @@ be counted for what it was before (L1). A log that is not empty proves that it h
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from actors.messages import JoinReceived, LogRecovered, TellJoin
 from actors.raft.routes import Routes
 from actors.station import Station
 from logstore.errors import ErrorCode
-from logstore.format.configuration_body import NO_UUID, Member, roles
+from logstore.format.configuration_body import roles
 from logstore.format.peer_messages import JoinAnswer, JoinRequest
 from logstore.model import NO_INDEX, NO_NODE, ReplicaState
 from logstore.raft.effects import MembersChanged
@@ -70,26 +69,14 @@ class Joining:
     def on_members(self, changed: MembersChanged) -> None:
         """The configuration in force in this replica's own log. One that was a member and is none
         any more was removed, and does not come back under its uuid (C6)."""
-        members = [member for member, _ in roles(changed.configuration)]
-        if not self._is_learner or self._was_member:
-            self._tell_removed(changed, members)
         if not self._is_learner:
             return
+        members = [member for member, _ in roles(changed.configuration)]
         if self._who in [(member.number, member.uuid) for member in members]:
             self._was_member = self._was_member or changed.is_committed
             self.is_admitted, self.refusal, self.deadline_ns = True, "", NEVER_NS
         elif self.deadline_ns == NEVER_NS and not self._was_member:
             self._begin_to_ask()
-
-    def _tell_removed(self, changed: MembersChanged, members: Sequence[Member]) -> None:
-        """Say whether this replica, which was a member, is none any more."""
-        if not changed.is_committed or not changed.configuration.id:
-            return
-        node, uuid = self._who
-        is_member = any(each.number == node and each.uuid in (uuid, NO_UUID) for each in members)
-        before, self.refusal = self.refusal, "" if is_member else removed_words(node)
-        if self.refusal and self.refusal != before:
-            log.warning("%s", self.refusal)
 
     def _begin_to_ask(self) -> None:
         self.deadline_ns = 0
@@ -106,14 +93,6 @@ class Joining:
         if self._logged != reason:
             self._logged = reason
             log.warning("%s", self.refusal)
-
-
-def removed_words(node: int) -> str:
-    """What became of a replica that left, and what to do with it."""
-    return (
-        "it is no member of its cluster any more: stop it; `logstore reset --node "
-        f"{node}` moves its folder aside, should another replica join in its place"
-    )
 
 
 def leader_words(leader: int) -> str:

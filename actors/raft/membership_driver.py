@@ -49,7 +49,11 @@ class MembershipDriver:
     def refusal(self) -> str:
         """Why it does not, or not any more; empty if it does."""
         if self._removed_by:
-            return f"configuration {self._removed_by} of the cluster has removed it: stop it"
+            return (
+                f"configuration {self._removed_by} of the cluster has removed it: stop it; "
+                f"`logstore reset --node {self._node}` moves its folder aside, should another "
+                "replica join in its place"
+            )
         return self._joining.refusal
 
     @property

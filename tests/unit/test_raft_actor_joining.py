@@ -141,7 +141,7 @@ def test_a_replica_that_left_says_so(raft, state):
     driver.on_members(MembersChanged(2, False, members_of(number=2)))
     assert raft.status()["refusal"] == ""
     driver.on_members(MembersChanged(2, True, members_of((1, OTHER), number=2)))
-    assert "no member of its cluster any more" in raft.status()["refusal"]
+    assert "configuration 2 of the cluster has removed it" in raft.status()["refusal"]
     assert "logstore reset --node 1" in raft.status()["refusal"]
 
 
