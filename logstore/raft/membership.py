@@ -97,7 +97,7 @@ def _replaced(before: Configuration, after: Configuration) -> set[NodeId]:
     uuids = {member.number: member.uuid for member in configuration.members(before)}
     return {
         member.number
-        for member in configuration.members(after)
+        for member in configuration.present(after)
         if uuids.get(member.number, member.uuid) not in (member.uuid, NO_UUID)
     }
 

@@ -90,7 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "two-votes-in-a-term",
         "SAFETY C1",
         f"{ELECTION}:on_vote_request",
-        "state.meta.vote in (NO_NODE, sender)\n        and ",
+        "state.may_vote_for(sender, uuid)\n        and ",
         "",
         "every up-to-date candidate of the term gets a vote",
     ),

@@ -172,6 +172,46 @@ _CHANGES = (
         "learners are sent nothing",
     ),
     mutant(
+        "members-vote-of-a-number",
+        "SAFETY C5A",
+        "logstore.raft.state:State.may_vote_for",
+        "self.meta.vote_uuid == uuid or not self.configurations.newest_index",
+        "True",
+        "a second replica of a number gets a vote that the first one has",
+        unreachable="both must ask in one term, and the second one's log be as new as the voter's: "
+        "tests/paper/test_joins.py finds it",
+    ),
+    mutant(
+        "members-counted-by-number-alone",
+        C6,
+        "logstore.raft.state:State.count_voters",
+        "as_counted_by(in_force, node, self.config.replica_uuid)",
+        'as_counted_by(in_force, node, b"")',
+        "a lost replica that is back counts itself as the one that has its number now",
+        unreachable="it does not campaign by its own log, which has the CONFIG that names the "
+        "other: tests/unit/test_raft_configuration.py finds it",
+    ),
+    mutant(
+        "members-silent-majority",
+        "SAFETY C11",
+        f"{_MEMBERSHIP}:_who_is_silent",
+        "if not sets.incoming or",
+        "if True or",
+        "a change begins whose new voters do not answer",
+        unreachable="the cluster stands still until they are back, as it may when an operator "
+        "forces it: tests/paper/test_changes_of_members.py finds it",
+    ),
+    mutant(
+        "members-damaged-voter-stays",
+        "SAFETY C13",
+        f"{_MEMBERSHIP}:_who_is_damaged",
+        "if not damaged:",
+        "if True:",
+        "a voter leaves that may have the only whole copy of an entry",
+        unreachable="media of a minority rot, and others have a whole copy: "
+        "tests/paper/test_changes_of_members.py finds it",
+    ),
+    mutant(
         "members-trim-takes-configuration",
         "SAFETY C12",
         "actors.ingress.configuration_bound:ConfigurationBound.index",
@@ -245,8 +285,8 @@ _JOINS = (
         "members-learners-unserved",
         "SAFETY C8",
         "actors.raft.peer_routes:_addresses",
-        "(*learners, *voters)",
-        "voters",
+        "in present(configuration)",
+        "in configuration.voters",
         "no replicator talks to a learner",
     ),
 )

@@ -19,7 +19,7 @@ MUTANTS = (
         "retention-above-the-newest-snapshot",
         "SAFETY G1",
         f"{RETENTION}._look",
-        "while count and pairs[count - 1].first_index > snapshot:",
+        "while count and pairs[count - 1].first_index > highest:",
         "while False:",
         "the only snapshot of the sessions goes with the segments that exceed a bound",
         unreachable="another snapshot is asked for first, and nothing is taken while it is due: a "

@@ -16,8 +16,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "trim-above-the-newest-snapshot",
         "SAFETY G1",
         f"{DECIDE}:_decide",
-        "kept = min(log.index_of_lsn(lsn, snapshot), snapshot)",
-        "kept = min(log.index_of_lsn(lsn, snapshot), snapshot) + 1",
+        "kept = min(log.index_of_lsn(lsn, highest), highest)",
+        "kept = min(log.index_of_lsn(lsn, highest), highest) + 1",
         "the snapshot's first part may go with what lies below it",
     ),
     mutant(

@@ -210,6 +210,7 @@ def test_a_vote_is_one_replicas_not_its_numbers() -> None:
 
 
 def test_a_vote_that_was_kept_as_a_number_is_spent() -> None:
+    """SAFETY C5a."""
     node = node_with(THREE, term=5, vote=3)
     assert vote_of(node, C.uuid, 5) == [False]
     node = node_with(None, term=5, vote=3)

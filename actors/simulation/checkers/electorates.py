@@ -45,12 +45,6 @@ class Electorate:
         learners = [each for each in self.configuration.learners if each.uuid != NO_UUID]
         return {int(each.number): each.uuid for each in learners} | voters
 
-    @cached_property
-    def reserved(self) -> frozenset[int]:
-        """The numbers for which a place is reserved."""
-        learners = self.configuration.learners
-        return frozenset(int(each.number) for each in learners if each.uuid == NO_UUID)
-
     def is_open(self, replica: Replica) -> bool:
         """Something is still to be done for this number: it is a voter under another uuid, or a
         place from which a voter is to come."""

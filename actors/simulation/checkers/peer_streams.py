@@ -50,16 +50,14 @@ class PeerStreams:
 
     @reads_after(MembersChanged)
     def on_members(self, replica: Replica, changed: MembersChanged, step: Stepped) -> None:
-        """The stream to a new member begins at the CONFIG that has it, or that reserves its number
-        for another replica."""
+        """The stream to a new member begins at the CONFIG that has it."""
         known = self._terms.get(step.core.term)
         if known is None or not step.leads(step.core.term) or changed.index <= known.config_index:
             return
         known.config_index = changed.index
-        electorate = self._record.electorate(replica)
-        uuids = electorate.uuids
+        uuids = self._record.electorate(replica).uuids
         for peer, uuid in uuids.items():
-            if peer in electorate.reserved or known.uuids.get(peer) not in (uuid, NO_UUID):
+            if known.uuids.get(peer) not in (uuid, NO_UUID):
                 known.reached[peer] = max(known.noop_index, changed.index - 1)
                 known.boots.pop(peer, None)
         known.uuids = uuids
