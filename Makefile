@@ -5,8 +5,9 @@ PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 CHAOS_ARGS ?=
 PEERS_ARGS ?=
+SOAK_ARGS ?=
 
-.PHONY: help .venv .venv-spark demo test runbooks test-layouts test-spark test-spark-cluster chaos-spark check fix reference bench bench-quick peers simulate explore mutants clean
+.PHONY: help .venv .venv-spark demo test runbooks test-layouts test-spark test-spark-cluster chaos-spark check fix reference bench bench-quick soak peers simulate explore mutants clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -67,6 +68,9 @@ bench: .venv/.complete ## what the benchmarks measure, and how long each takes
 
 bench-quick: .venv/.complete ## a look whether a benchmark works, figure 7b of the paper: half a minute, no figure to publish
 	@$(VENV)/python -m benchmarks fig7b --quick
+
+soak: .venv/.complete ## half an hour of lost disks, replaced nodes and kills under load (SOAK_ARGS=… passes options on)
+	@$(VENV)/python -m tests.faults.member_soak $(SOAK_ARGS)
 
 peers: .venv/.complete ## build Kafka, NATS and etcd, measure this log beside them (PEERS_ARGS=… passes options on)
 	@./tools/build-peers.sh

@@ -105,12 +105,16 @@ class Namespace:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """This thread is inside meanwhile."""
-        _enter(self.descriptor)
+        """This thread is inside meanwhile, and then where it was before."""
+        before = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            yield
+            _enter(self.descriptor)
+            try:
+                yield
+            finally:
+                _enter(before)
         finally:
-            _enter(self._home)
+            os.close(before)
 
     def run(self, *command: str, also: Sequence[Namespace] = ()) -> str:
         """Run a command inside, and return what it printed. It reaches the namespaces in `also` as

@@ -74,10 +74,19 @@ class ShapedNetwork:
           LogStoreError: `tc` failed.
         """
         for one, other in permutations(self.nodes, 2):
-            self._namespaces[one].run(
-                "tc", "qdisc", "replace", "dev", _device(other), "root", "tbf",
-                *tbf_words(bytes_per_s),
-            )  # fmt: skip
+            self._shape(one, other, bytes_per_s)
+
+    def shape_to(self, node: int, bytes_per_s: int) -> None:
+        """As `shape`, of the streams to one node only."""
+        for one in self.nodes:
+            if one != node:
+                self._shape(one, node, bytes_per_s)
+
+    def _shape(self, one: int, other: int, bytes_per_s: int) -> None:
+        self._namespaces[one].run(
+            "tc", "qdisc", "replace", "dev", _device(other), "root", "tbf",
+            *tbf_words(bytes_per_s),
+        )  # fmt: skip
 
     def unshape(self) -> None:
         """No stream is bounded any more.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -17,6 +18,11 @@ import logstore
 from logstore import Members, ProducerOptions
 from logstore.cli.embedded import make_config, poll_until
 from logstore.cli.free_ports import find_free_ports
+from logstore.cli.replica_process import start_replica
+from logstore.client.admin import Admin
+from logstore.client.clock import milliseconds_until, seconds_from_now
+from logstore.config import Config, render_config
+from logstore.errors import OutcomeUnknown
 from logstore.format.level import CONFIG_LEVEL
 from logstore.settings import NodeSettings
 from tests.faults.quick_cluster import RECOVERY_TIMEOUT_S, QuickCluster, quick_config
@@ -66,11 +72,58 @@ class GrowingCluster(QuickCluster):
         with self.connect() as log:
             log.admin.promote_member(node)
 
+    def start_with(self, node: int, config: Config) -> None:
+        """Start it with another configuration file than the others have."""
+        path = self.folder / f"node-{node}.toml"
+        path.write_text(render_config(config), encoding="utf-8")
+        process = start_replica(path, node, self.node_folder(node), dies_with_us=True)
+        self._running[node] = process
+        self.sessions.add(process.pid)
+
     def lose_disk(self, node: int) -> None:
         """Kill it, and start it again on an empty folder."""
         self.kill(node)
         shutil.rmtree(self.node_folder(node))
         self.start(node)
+
+    def empty(self, node: int) -> None:
+        """Kill it, if it runs, and remove its folder."""
+        if self.is_running(node):
+            self.kill(node)
+        shutil.rmtree(self.node_folder(node), ignore_errors=True)
+
+    def retire(self, node: int) -> None:
+        """A machine that is no member goes, and its line in the configuration file."""
+        self.empty(node)
+        nodes = [each for each in self.config.nodes if each.node != node]
+        self.name_nodes(msgspec.structs.replace(self.config, nodes=nodes))
+
+    def change(self, ask: Callable[[Admin], None]) -> None:
+        """Ask for a change, and again while nobody knows what came of it."""
+        deadline_ns = seconds_from_now(PATIENCE_S)
+        while True:
+            try:
+                with self.connect() as log:
+                    return ask(log.admin)
+            except OutcomeUnknown:
+                assert milliseconds_until(deadline_ns), self.said()
+
+    @contextmanager
+    def changing(self, ask: Callable[[Admin], None]) -> Iterator[None]:
+        """The change is asked for in a thread, and done in the end."""
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(self.change, ask)
+            yield
+            asked.result(2 * PATIENCE_S)
+
+    def check_equal(self) -> None:
+        """Every member has answered, is whole, and has what the others have."""
+        with self.connect() as log:
+            last = log.admin.commit_lsn()
+            for member in log.admin.members().members:
+                self.wait_until_visible(member.number, last, PATIENCE_S)
+            found = log.admin.verify()
+        assert found.is_good, found
 
     def members(self) -> Members:
         with self.connect() as log:
@@ -107,10 +160,12 @@ def growing_cluster(folder: Path, replicas: int) -> Iterator[GrowingCluster]:
 
 
 class Load:
-    """A producer that appends one payload after the other in a thread, several in flight."""
+    """A producer that appends one payload after the other in a thread, several in flight: numbers
+    of `payload_bytes` digits at least."""
 
-    def __init__(self, cluster: GrowingCluster) -> None:
+    def __init__(self, cluster: GrowingCluster, *, payload_bytes: int = 1) -> None:
         self._cluster = cluster
+        self._payload_bytes = payload_bytes
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.appended = 0
@@ -123,7 +178,7 @@ class Load:
             with self._cluster.connect() as log, log.producer(options) as producer:
                 futures = []
                 while not self._stop.wait(PACE_S):
-                    futures.append(producer.append(b"%d" % self.appended))
+                    futures.append(producer.append(b"%0*d" % (self._payload_bytes, self.appended)))
                     self.appended += 1
                 producer.flush(PATIENCE_S)
                 self.lsns = [future.result(PATIENCE_S).first for future in futures]
@@ -145,11 +200,13 @@ class Load:
         assert poll_until(lambda: self.appended >= until or self.error is not None, PATIENCE_S)
 
     def check(self) -> None:
-        """No append failed, and the log has each payload once, in order."""
+        """No append failed, and the log has each payload once, in order. Payloads that are no
+        numbers are another producer's."""
         assert self.error is None, self.error
         assert len(self.lsns) == self.appended > 0
         assert self.lsns == sorted(set(self.lsns))
         with self._cluster.connect() as log:
-            batches = log.read(self.lsns[0], self.lsns[-1])
-            found = [int(payload) for batch in batches for payload in batch.payloads()]
+            batches = log.read(self.lsns[0], self.lsns[-1], min_lsn=self.lsns[-1])
+            payloads = [payload for batch in batches for payload in batch.payloads()]
+        found = [int(payload) for payload in payloads if payload.isdigit()]
         assert found == list(range(self.appended))

@@ -62,6 +62,7 @@ def test_ci_runs_the_words_of_the_makefile() -> None:
         "make test-spark",
         "finish explore simulate",
         "make bench-quick",
+        'make soak SOAK_ARGS="--seconds 60"',
     ]
 
 
