@@ -21,8 +21,15 @@ from logstore.cli.cluster_folder import (
     wait_for_leader,
 )
 from logstore.cli.cluster_growth import grow
+from logstore.cli.cluster_shrinking import forget as forget_replica
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import DEFAULT_ENDPOINTS, NumberRange, first_lsn_option, json_option
+from logstore.cli.options import (
+    DEFAULT_ENDPOINTS,
+    NumberRange,
+    first_lsn_option,
+    json_option,
+    timeout_option,
+)
 from logstore.cli.output import STDOUT, Terminal, say, write_json
 from logstore.cli.port_users import describe
 from logstore.cli.replica_process import is_alive
@@ -118,6 +125,21 @@ def down(folder: Path, node: int | None) -> None:
     stopped."""
     for row, outcome in bring_down(folder.resolve(), node=node, say=say):
         click.echo(f"node {row.node} (pid {row.pid}): {outcome}")
+
+
+@cluster.command("forget")
+@click.argument("node", type=click.IntRange(1))
+@_folder
+@timeout_option
+def forget(node: int, folder: Path, timeout_s: float) -> None:
+    """Stop replica NODE, which `logstore member remove` has removed, and take it out of the folder:
+    `cluster up` starts it no more. Its data is kept, under another name.
+
+    Example: logstore cluster forget 5
+    """
+    aside = forget_replica(folder.resolve(), node, timeout_s, say=say)
+    kept = f"; its data is in {aside}, which nothing needs any more" if aside else ""
+    click.echo(f"node {node} is out of the folder{kept}")
 
 
 @cluster.command("status")

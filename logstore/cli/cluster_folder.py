@@ -33,6 +33,7 @@ from logstore.cli.replica_process import (
 from logstore.cli.trouble import standing_of, troubles_of
 from logstore.client.client import LogClient
 from logstore.client.clock import monotonic_ns, seconds_from_now
+from logstore.client.core.member_admin import MemberInfo
 from logstore.client.status import UNREACHABLE
 from logstore.config import Config, load_config, render_config
 from logstore.errors import (
@@ -65,6 +66,8 @@ PORTS_TIMEOUT_S = 2.0
 LOOK_MS = 50
 # What `wait_for_leader` returns where no replica leads before `logstore init`.
 NOT_FORMED = 0
+# The role of a replica that was removed, or that has no place yet.
+NO_MEMBER = "no member"
 _T = TypeVar("_T")
 
 
@@ -279,6 +282,7 @@ def standings(state: ClusterState, leader: int, *, timeout_s: float = OTHERS_S) 
     words = {row.node: "does not answer" for row in state.nodes}
 
     def look(_: LogClient, status: dict[str, Any]) -> None:
+        words.update({row.node: f"is {NO_MEMBER} of the cluster" for row in state.nodes})
         words.update({row["node"]: standing_of(row, leader) for row in status["nodes"]})
         if any(row["role"] == UNREACHABLE for row in status["nodes"]):
             raise NotReady("not all replicas answer yet")
@@ -292,24 +296,31 @@ def standings(state: ClusterState, leader: int, *, timeout_s: float = OTHERS_S) 
 
 
 def member_roles(state: ClusterState, *, timeout_s: float = OTHERS_S) -> dict[int, str]:
-    """What each replica of the folder is in the cluster; empty where no leader says so."""
+    """What each replica of the folder is in the cluster; NO_MEMBER: it has no place there. Empty
+    where no leader says so."""
     if not any(map(is_alive, state.nodes)):
         return {}
     with suppress(LogStoreError), logstore.connect(state.endpoints, timeout=timeout_s) as client:
-        found = client.admin.members().members
-        return {each.number: each.role for each in found}
+        found = client.admin.members()
+        return {row.node: _role_of(found.member(row.node)) for row in state.nodes}
     return {}
+
+
+def _role_of(member: MemberInfo | None) -> str:
+    return NO_MEMBER if member is None else member.role
 
 
 def refuse_strangers(state: ClusterState, status: dict[str, Any]) -> None:
     """Check that the replicas that answer are those of the folder, by their supervisors' pids.
+    Members may run elsewhere, too, under other numbers.
 
     Raises:
       InvalidRequest: another cluster's replica has a port of ours.
     """
     pids = {row.node: row.pid for row in state.nodes}
     for row in status["nodes"]:
-        if row["pid"] and row["pid"] != pids.get(row["node"]):
+        is_ours = row["node"] in pids or f"{row['host']}:{row['port']}" in state.endpoints
+        if is_ours and row["pid"] and row["pid"] != pids.get(row["node"]):
             raise InvalidRequest(
                 f"process {row['pid']} answers at {row['host']}:{row['port']}, not the replica of "
                 f"node {row['node']} that was started: another cluster uses these ports, name a "

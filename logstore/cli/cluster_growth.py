@@ -24,6 +24,8 @@ from logstore.client.core.member_admin import Members
 from logstore.config import Config, NodeSettings, load_config, parse_config
 from logstore.errors import InvalidRequest, LevelRefused, NotReady
 from logstore.format.level import CONFIG_LEVEL
+from logstore.storage.disk import RealDisk
+from logstore.storage.meta_store import newest_meta
 
 PORT_STEP = 10  # between the first ports of two nodes, as in the generated config
 LOOK_MS = 100
@@ -63,6 +65,7 @@ def grow(
         _raise_level(admin, say)
         _await(admin, until_ns, _why_unfounded, say)
         added = _nodes_to_add(folder, Path(state.config), voters, missing)
+        _refuse_removed(folder, added, admin.members())
         for node in added:
             admin.add_member(node.node, node.host, node.port, timeout=_left_s(until_ns))
         state = bring_up(folder, None, first_lsn=None)
@@ -107,6 +110,22 @@ def _nodes_to_add(
             "config: add [[nodes]] there, then ask again"
         )
     return found + add_nodes(path, lacking)
+
+
+def _refuse_removed(folder: Path, nodes: Sequence[NodeSettings], found: Members) -> None:
+    """A replica that was removed does not come back with what it has (SAFETY C6).
+
+    Raises:
+      InvalidRequest: one of the nodes was removed, and has its folder still.
+    """
+    for node in nodes:
+        data = folder / f"node-{node.node}"
+        meta = newest_meta(RealDisk(), str(data)) if data.is_dir() else None
+        if found.member(node.node) is None and meta is not None and meta.has_config:
+            raise InvalidRequest(
+                f"node {node.node} was a member, and was removed: `logstore cluster forget "
+                f"{node.node} --dir {folder}` first"
+            )
 
 
 def add_nodes(path: Path, count: int) -> list[NodeSettings]:

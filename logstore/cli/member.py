@@ -18,9 +18,11 @@ from logstore.client.core.member_admin import MemberInfo, Members
 from logstore.client.endpoint import Endpoint, parse_endpoint
 from logstore.errors import InvalidRequest, NotReady
 from logstore.format.message import NODE_ID_MAX
+from logstore.raft.configuration import PROMOTE_LABEL
 
 # How often a wait for a replica that is to join looks who the members are.
 LOOK_MS = 200
+REPLACES_KEY = "replaces"  # of the label that `member replace --by` gives the new place
 
 _number = click.argument("number", type=click.IntRange(1, NODE_ID_MAX))
 _force = click.option(
@@ -75,11 +77,12 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
     console = Terminal()
     console.print(f"{words}{state}; node {found.leader} leads", soft_wrap=True)
     table = Table("node", "role", "address", "behind", "heard")
-    for each in found.members:
+    members = sorted(found.members, key=lambda each: each.number)
+    for each in members:
         table.add_row(*_cells(each, is_leader=each.number == found.leader))
     console.print(table)
-    for each in found.members:
-        notes = [*each.labels, "has damaged entries" if each.is_damaged else ""]
+    for each in members:
+        notes = [*map(_label_words, each.labels), "has damaged entries" if each.is_damaged else ""]
         if words := ", ".join(filter(None, notes)):
             say(f"node {each.number}: {words}")
 
@@ -157,7 +160,7 @@ def remove(
         client.admin.remove_member(number, force=is_forced, on_wait=_sayer())
         found = client.admin.members()
     _report(found, number, json_path)
-    say(f"node {number} is no member any more: {_count_of(found)}")
+    say(f"node {number} is no member any more: {_count_of(found)}; stop its process, if it runs")
 
 
 @member.command("replace")
@@ -199,7 +202,7 @@ def replace(
     now = _replacement(found, number, by)
     if now is not None:  # always: it was waited for
         _report(found, now.number, json_path)
-        say(f"node {now.number} at {now.host}:{now.port} votes in place of node {number}")
+        say(_replaced_words(now, number))
 
 
 def _wait_until_joined(client: LogClient, number: int, until_ns: int) -> None:
@@ -264,7 +267,26 @@ def _missing_words(found: Members, now: MemberInfo | None, number: int) -> str:
         return f"node {now.number} has not joined: {_how_to_join(now.number, found)}"
     if now.role == "learner":
         return f"node {now.number} has not caught up: it is {_behind_words(now)} behind"
+    if now.number == number:
+        return f"node {number} is becoming a voter"
     return f"node {now.number} is {now.role}, and node {number} has not left yet"
+
+
+def _replaced_words(now: MemberInfo, number: int) -> str:
+    place = f"node {now.number} at {now.host}:{now.port}"
+    if now.number == number:
+        return f"{place} votes again, as a new replica"
+    return f"{place} votes in place of node {number}; stop node {number}'s process, if it runs"
+
+
+def _label_words(label: str) -> str:
+    """What the cluster's own labels mean; an operator's as it is."""
+    key, _, value = label.partition("=")
+    if label == PROMOTE_LABEL:
+        return "becomes a voter once it has caught up"
+    if key == REPLACES_KEY:
+        return f"takes the place of node {value} once it has caught up"
+    return label
 
 
 def _how_to_join(number: int, found: Members) -> str:
@@ -272,8 +294,8 @@ def _how_to_join(number: int, found: Members) -> str:
         f"{each.host}:{each.port}" for each in found.members if each.role != "reserved"
     )
     return (
-        f"start it with an empty folder, `logstore serve --config FILE --node {number} "
-        f"--join {known}`"
+        f"unless it runs, start it with an empty folder, `logstore serve --config FILE --node "
+        f"{number} --join {known}`"
     )
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -13,10 +10,8 @@ from logstore.cli.cluster import DEFAULT_FOLDER as CLUSTER_FOLDER
 from logstore.cli.options import json_option
 from logstore.cli.output import say, write_json
 from logstore.cli.serve import DEFAULT_FOLDER as SERVE_FOLDER
-from logstore.cli.stopped_folder import has_log, node_of, stopped
-from logstore.client.clock import wall_ns
+from logstore.cli.stopped_folder import has_log, move_aside, node_of, stopped
 from logstore.errors import FolderRefused, InvalidRequest
-from logstore.storage.disk import flush_path
 
 
 @click.command()
@@ -38,10 +33,9 @@ def reset(node: int, folder: Path | None, json_path: str | None) -> None:
     one asks them for a place, and takes no part before it has one.
     """
     found = _data_folder(node, folder)
-    aside = found.with_name(f"{found.name}.aside-{_stamp()}")
     with stopped(found):
         _check(found, node)
-        _move(found, aside)
+        aside = move_aside(found)
     if json_path is not None:
         write_json({"node": node, "folder": str(found), "aside": str(aside)}, json_path)
         return
@@ -83,21 +77,3 @@ def _check(folder: Path, node: int) -> None:
         raise FolderRefused(
             f"{folder} is node {found}'s, not node {node}'s: check --node and --dir"
         )
-
-
-def _move(folder: Path, aside: Path) -> None:
-    """Rename, durably. A crash leaves the one name or the other, and all of the folder."""
-    if os.path.lexists(aside):
-        raise FolderRefused(f"{aside} is there already: run it again in a second")
-    try:
-        folder.rename(aside)
-        flush_path(folder.parent)
-    except OSError as error:
-        what = "it is where a file system is mounted: move what is in it, or mount another there"
-        words = what if error.errno in (errno.EBUSY, errno.EXDEV) else f"{error.strerror}"
-        raise FolderRefused(f"{folder} cannot be moved to {aside}: {words}") from error
-
-
-def _stamp() -> str:
-    """The time, to the second, as a name may hold it."""
-    return datetime.fromtimestamp(wall_ns() / 1e9, UTC).strftime("%Y%m%dT%H%M%SZ")

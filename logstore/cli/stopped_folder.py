@@ -9,14 +9,17 @@ lock's file was copied, and no replica runs in it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
+from logstore.client.clock import wall_ns
 from logstore.errors import FolderInUse, FolderRefused, InvalidRequest
-from logstore.storage.disk import LOCK_HELD, LOCK_NAME, RealDisk, lock_file
+from logstore.storage.disk import LOCK_HELD, LOCK_NAME, RealDisk, flush_path, lock_file
 from logstore.storage.meta_store import META_NAMES, newest_meta
 from logstore.storage.segment import is_segment_name
 
@@ -60,6 +63,31 @@ def stopped(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def move_aside(folder: Path) -> Path:
+    """Rename the folder, durably, with the time in its name; the new name. A crash leaves the one
+    name or the other, and all of the folder.
+
+    Raises:
+      FolderRefused: it cannot be renamed.
+    """
+    aside = folder.with_name(f"{folder.name}.aside-{_stamp()}")
+    if os.path.lexists(aside):
+        raise FolderRefused(f"{aside} is there already: run it again in a second")
+    try:
+        folder.rename(aside)
+        flush_path(folder.parent)
+    except OSError as error:
+        what = "it is where a file system is mounted: move what is in it, or mount another there"
+        words = what if error.errno in (errno.EBUSY, errno.EXDEV) else f"{error.strerror}"
+        raise FolderRefused(f"{folder} cannot be moved to {aside}: {words}") from error
+    return aside
+
+
+def _stamp() -> str:
+    """The time, to the second, as a name may hold it."""
+    return datetime.fromtimestamp(wall_ns() / 1e9, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def _lock(descriptor: int, folder: Path) -> None:

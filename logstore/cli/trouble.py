@@ -22,7 +22,8 @@ def trouble_of(row: dict[str, Any]) -> str:
     if row.get("state") == "empty" and not (row.get("refusal") or row.get("damage")):
         empty = (
             "runs, and is part of no cluster yet: `logstore init` forms it where auto_init = "
-            "false, else it forms once every node answers"
+            "false, else it forms once every node answers; if the others have one, it asks them "
+            "for a place"
         )
     parts = (
         row.get("damage"),

@@ -158,6 +158,25 @@ def test_another_cluster_that_answers_is_not_taken_for_what_was_started(
         wait_for_leader(state, 10.0)
 
 
+def test_members_elsewhere_are_no_strangers_and_a_removed_replica_is_said_to_be_none(
+    tmp_path: Path,
+) -> None:
+    with Cluster(nodes=2) as cluster:
+        play_status(cluster, pid=os.getpid())
+        elsewhere = json.dumps({"role": "follower", "term": 1, "pid": os.getpid() + 1})
+        cluster.replicas[2].on[StatusRequest] = lambda _: StatusReply(elsewhere.encode())
+        removed = ReplicaProcess(3, os.getpid(), "nowhere", me().start_tick)
+        config = config_at(cluster.ports[1], tmp_path)
+        state = ClusterState([cluster.endpoint], str(config), [me(), removed])
+        assert wait_for_leader(state, 10.0) == 1
+        words = standings(state, 1, timeout_s=2.0)
+        assert (words[1], words[3]) == ("leads", "is no member of the cluster")
+        there = f"127.0.0.1:{cluster.ports[2]}"  # an address of the folder's
+        state = ClusterState([cluster.endpoint, there], str(config), [me()])
+        with pytest.raises(InvalidRequest, match="another cluster uses these ports"):
+            wait_for_leader(state, 10.0)
+
+
 def test_up_says_that_init_is_missing_where_auto_init_is_off(
     other: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore.cli import reset as command
+from logstore.cli import stopped_folder
 from logstore.cli.stopped_folder import stopped
 from logstore.storage.meta_store import META_NAMES
 from tests.unit.cli_stage import run
@@ -110,7 +110,7 @@ def test_a_name_that_is_taken_is_never_written_over(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """An empty folder would give way to a rename without a word."""
-    monkeypatch.setattr(command, "wall_ns", lambda: 1_795_000_000 * 10**9)
+    monkeypatch.setattr(stopped_folder, "wall_ns", lambda: 1_795_000_000 * 10**9)
     aside = folder.with_name("node-1.aside-20261118T110640Z")
     aside.mkdir()
     assert run("reset", "--node", "1", "--dir", folder) == 4

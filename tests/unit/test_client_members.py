@@ -273,12 +273,30 @@ def test_promote_says_what_it_waits_for_and_each_reason_once(
     assert capfd.readouterr().err.endswith("error: it is 9 bytes behind\n")
 
 
+def test_list_is_in_the_order_of_numbers_and_says_what_places_are_for(
+    played: Played, capfd: pytest.CaptureFixture[str]
+) -> None:
+    played.rows.append(played.rows.pop(1))  # as after node 2 was replaced in place
+    for number, label in ((4, "promote=auto"), (5, "replaces=2"), (6, "rack=7")):
+        played.rows.append(played.row(number, "10.0.0.4", 7100 + number, "learner"))
+        played.rows[-1]["labels"] = [label]
+    assert run("member", "list") == 0
+    said = capfd.readouterr()
+    rows = [line.split()[1] for line in said.out.splitlines() if line.startswith("│")]
+    assert rows == ["1", "2", "3", "4", "5", "6"]
+    assert "node 4: becomes a voter once it has caught up\n" in said.err
+    assert "node 5: takes the place of node 2 once it has caught up\n" in said.err
+    assert "node 6: rack=7\n" in said.err
+
+
 def test_promote_waits_for_a_replica_that_has_not_joined(
     played: Played, capfd: pytest.CaptureFixture[str]
 ) -> None:
     played.rows.append(played.row(4, "10.0.0.4", 7100, "reserved"))
     assert run("member", "promote", "4") == 0
-    assert capfd.readouterr().err.startswith("waiting: node 4 has not joined: start it with an")
+    assert capfd.readouterr().err.startswith(
+        "waiting: node 4 has not joined: unless it runs, start"
+    )
     played.rows.append(played.row(5, "10.0.0.5", 7100, "reserved"))
     played.joins_as = "reserved"
     assert run("member", "promote", "5", "--timeout", "0.5") == 3
@@ -305,8 +323,11 @@ def test_replace_waits_until_the_new_one_votes(
     assert run("member", "replace", "2", *by) == 0
     said = capfd.readouterr().err
     new = 4 if by else 2
-    assert f"waiting: node {new} has not joined: start it with an empty folder" in said
-    assert said.endswith("votes in place of node 2\n")
+    assert f"waiting: node {new} has not joined: unless it runs, start it with an empty" in said
+    if by:
+        assert said.endswith("votes in place of node 2; stop node 2's process, if it runs\n")
+    else:
+        assert said.endswith("votes again, as a new replica\n")
 
 
 def test_a_replacement_that_is_not_done_in_time_says_what_is_missing(
