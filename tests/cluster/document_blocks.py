@@ -36,8 +36,8 @@ needs_curl = pytest.mark.skipif(
 ASKED_FOR_S = 60.0
 ASKED_EVERY_MS = 500
 _REPEATED = (
-    "curl ", "logstore cluster status", "logstore lag", "logstore status", "logstore transfer",
-    "logstore upgrade", "logstore verify",
+    "curl ", "logstore cluster status", "logstore lag", "logstore member list", "logstore status",
+    "logstore transfer", "logstore upgrade", "logstore verify",
 )  # fmt: skip
 _STEP = re.compile(
     r"^ *```bash\n(.*?)^ *```\n(?:\s*^ *```text\n(.*?)^ *```\n)?", re.DOTALL | re.MULTILINE
