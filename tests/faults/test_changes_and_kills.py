@@ -33,7 +33,7 @@ from tests.faults.test_older_folders import (
     wait_until_others_have_seen,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(400)]
 FOUNDERS = [1, 2, 3]
 JOINING = 4
 DISK_BYTES = 24 * MIB
