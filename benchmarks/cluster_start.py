@@ -19,6 +19,7 @@ import click
 import msgspec
 
 import logstore
+from actors.topology import SPARE_NAMES
 from benchmarks.measurement import Measured, Measurement, Site, option
 from benchmarks.medians import spread_s
 from benchmarks.results import Result
@@ -165,7 +166,11 @@ def _look(cluster: EmbeddedCluster, seen: dict[tuple[str, int], int]) -> bool:
     """Note what has happened since the last look; whether all is done."""
     for node in cluster.nodes:
         counters = cluster.counters(node)
-        loops = [value for name, value in counters.items() if name.endswith(".loops")]
+        loops = [
+            value
+            for name, value in counters.items()
+            if name.endswith(".loops") and name.removesuffix(".loops") not in SPARE_NAMES
+        ]
         facts = {
             RUNS: loops and all(loops),
             VOTES: counters.get("term"),

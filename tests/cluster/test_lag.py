@@ -72,7 +72,8 @@ def test_a_stopped_follower_and_a_cursor_lag_by_exactly_what_was_appended(
     stopped = 3 if leader == 2 else 2  # the command line asks node 1
     metric = f'{{node="{leader}",of="{stopped}"}}'
     with logstore.connect(cluster.endpoints, timeout=CLI_PATIENCE_S) as log, log.producer() as to:
-        # Before there are payloads: entries for cursors and sessions have bytes, too.
+        # Before there are payloads: entries for cursors, sessions and members have bytes, too.
+        assert poll_until(lambda: log.admin.members().id > 0, CLI_PATIENCE_S)
         first_lsn = log.admin.commit_lsn() + 1
         log.admin.set_cursor("read", first_lsn)
         log.admin.set_cursor(CURSOR, first_lsn + 10)

@@ -54,7 +54,8 @@ class GrowingCluster(QuickCluster):
     def add_machine(self) -> int:
         """A machine with an empty folder, which is in the configuration file from now on."""
         number = max(self.nodes) + 1
-        (port,) = find_free_ports(1, Random())
+        named = {each.port for each in self.config.nodes}  # of machines that are off, too
+        port = next(each for each in find_free_ports(len(named) + 1, Random()) if each not in named)
         nodes = [*self.config.nodes, NodeSettings(node=number, port=port)]
         self.name_nodes(msgspec.structs.replace(self.config, nodes=nodes))
         return number

@@ -93,6 +93,11 @@ class QuickCluster(EmbeddedCluster):
             self.wait_until_visible(node, last, RECOVERY_TIMEOUT_S)
         return last
 
+    def wait_for_first_configuration(self) -> None:
+        """A new log has one soon after its level is raised; its entries have bytes, too."""
+        with logstore.connect(self.endpoints, timeout=RECOVERY_TIMEOUT_S) as log:
+            assert poll_until(lambda: log.admin.members().id > 0, RECOVERY_TIMEOUT_S), self.said()
+
     def has_level(self, node: int, level: int) -> bool:
         return self.counters(node).get("format_level") == level
 

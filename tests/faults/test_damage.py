@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import logstore
@@ -33,7 +34,10 @@ TAIL, SEALED = -1, 0
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuickCluster]:
     """A cluster whose log has sealed segments on every replica."""
     folder = tmp_path_factory.mktemp("damage")
-    with quick_cluster(folder, quick_config(segment="1MiB")) as started:
+    config = quick_config(segment="1MiB")
+    manual = msgspec.structs.replace(config.cluster, replace_lost="manual")
+    with quick_cluster(folder, msgspec.structs.replace(config, cluster=manual)) as started:
+        started.wait_for_first_configuration()
         with Load(started, payload_bytes_max=900) as load:
             assert poll_until(
                 lambda: all(len(_entries(started, node)) >= 3 for node in started.nodes),
@@ -189,10 +193,11 @@ def test_a_replica_without_meta_stays_out_and_says_so(cluster: QuickCluster) -> 
     load.assert_kept()
 
 
-def test_a_replica_that_lost_its_disk_has_no_place_and_says_so(
+def test_a_replica_that_lost_its_disk_has_no_place_without_an_operator_and_says_so(
     cluster: QuickCluster,
 ) -> None:
-    """It may have voted in a term that the others do not remember (SAFETY L1)."""
+    """It may have voted in a term that the others do not remember (SAFETY L1), and the
+    configuration leaves its place to operators (L5)."""
     node = cluster.followers()[0]
     others = [other for other in cluster.nodes if other != node]
     assert cluster.stop(node)
@@ -201,7 +206,7 @@ def test_a_replica_that_lost_its_disk_has_no_place_and_says_so(
     cluster.start(node)
     with Load(cluster, others) as load, logstore.connect(cluster.endpoints, timeout=20) as log:
         assert poll_until(
-            lambda: "need format level" in _status_row(log, node).get("refusal", ""),
+            lambda: "replace_lost is manual" in _status_row(log, node).get("refusal", ""),
             RECOVERY_TIMEOUT_S,
         ), log.admin.status()
         row = _status_row(log, node)

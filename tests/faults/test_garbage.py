@@ -12,6 +12,7 @@ from random import Random
 import pytest
 import zmq
 
+import logstore
 from logstore.cli.embedded import poll_until
 from tests.cluster.raw_client import CONTROL, RawClient, RawProducer
 from tests.cluster.raw_messages import ENVELOPE, encode_message, seal
@@ -180,7 +181,7 @@ def test_peers_of_another_cluster_or_with_another_uuid_are_counted_and_not_heard
     for node in unharmed.nodes:
         sender = node % 3 + 1
         before = unharmed.counters(node)["frames_foreign"]
-        strangers = [(b"another cluster!", sender, node), (own, 9, node), (own, sender, sender)]
+        strangers = [(b"another cluster!", sender, node), (own, sender, sender)]
         if node != leader:
             strangers.append((own, leader, node))  # a uuid that is not the leader's
         for cluster_id, sender_id, target in strangers:
@@ -195,6 +196,22 @@ def test_peers_of_another_cluster_or_with_another_uuid_are_counted_and_not_heard
             return unharmed.counters(node)["frames_foreign"] >= wanted
 
         assert poll_until(is_counted, PATIENCE_S), unharmed.counters(node)["frames_foreign"]
+
+
+def test_a_far_term_of_an_unknown_number_deposes_no_leader(unharmed: QuickCluster) -> None:
+    """SAFETY C10: any number of the cluster is heard, for it may be a member by a CONFIG that this
+    replica does not have yet; C1: no election can have reached that term."""
+    with RawClient(unharmed.endpoints[0]) as raw:
+        own = raw.cluster_id
+    leader = unharmed.leader()
+    term = unharmed.counters(leader)["term"]
+    for node in unharmed.nodes:
+        for offset, type_, body in FAR_TERM:
+            message = peer_message(type_, body, cluster_id=own, sender=9, target=node)
+            send_frames(address_of(unharmed, node), offset, [[message]])
+    with logstore.connect(unharmed.endpoints, timeout=PATIENCE_S) as log, log.producer() as to:
+        assert to.append(b"still led").result(PATIENCE_S).first > 0
+    assert (unharmed.leader(), unharmed.counters(leader)["term"]) == (leader, term)
 
 
 def test_the_metrics_port_answers_after_garbage(unharmed: QuickCluster) -> None:

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuickCluster]:
     with quick_cluster(tmp_path_factory.mktemp("stops"), quick_config()) as started:
+        started.wait_for_first_configuration()
         yield started
 
 

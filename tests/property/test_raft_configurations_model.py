@@ -45,7 +45,7 @@ def test_in_force_and_committed_are_those_of_the_whole_list(acts: list[tuple[str
                 configurations.commit(Index(commit))
             case "start over":
                 commit_before, commit = commit, last + by
-                configurations.start_over(Index(commit))
+                configurations.start_over(Index(commit), needs_one=False)
                 hidden_to = commit + 1 if model[-1][0] else hidden_to
                 model = [each for each in model if each[0] <= commit_before]
                 last = commit
@@ -54,8 +54,8 @@ def test_in_force_and_committed_are_those_of_the_whole_list(acts: list[tuple[str
         assert (configurations.newest_index, configurations.in_force) == model[-1]
         newest_committed = [(at, each) for at, each in model if at <= commit][-1]
         assert configurations.committed == newest_committed[1]
-        assert configurations.names_voter(NodeId(1)) == (newest_committed[0] >= hidden_to)
-        assert not configurations.names_voter(NodeId(2))
+        assert configurations.names_voter(NodeId(1), b"") == (newest_committed[0] >= hidden_to)
+        assert not configurations.names_voter(NodeId(2), b"")
 
 
 def test_a_configuration_of_an_older_entry_is_no_new_one() -> None:

@@ -293,7 +293,7 @@ def test_segments_of_another_cluster_or_replica_are_refused() -> None:
 def test_files_of_a_newer_version_are_refused() -> None:
     """FAULTS D39."""
     trial = started([8])
-    for path, size, newer_version in ((f"{FOLDER}/meta.b", 512, 5), (DATA, 512, 2), (RAFT, 512, 2)):
+    for path, size, newer_version in ((f"{FOLDER}/meta.b", 512, 6), (DATA, 512, 2), (RAFT, 512, 2)):
         disk = trial.disk.copy()
         image = disk.content(path)[0]
         version = newer_version.to_bytes(2, "little")
