@@ -119,6 +119,7 @@ class IngressActor:
             slots=slots,
             answered=stampers.answered,
             election_timeout_ns=station.config.raft.election_timeout_ns,
+            configured=frozenset(station.nodes),
         )
         self._peer_control = PeerControl(ports.peer_control, self._peers, ports.to_raft, slots)
         patience_ns = _PATIENCE_TIMEOUTS * station.config.raft.election_timeout_ns

@@ -60,13 +60,15 @@ class Peers:
         slots: memoryview,
         answered: Stamper,
         election_timeout_ns: int,
+        configured: frozenset[NodeId],
     ) -> None:
         self._answered = answered
         self._control = control
         self._bulk = bulk
         self._replica = replica
         self._slots = slots
-        self._table = PeerTable(election_timeout_ns)
+        self._configured = configured
+        self._table = PeerTable(election_timeout_ns, configured)
         self._members: MembersChanged | None = None  # whose uuids the table knows
         # Of messages that come before a number has a replica of this cluster: of the bootstrap,
         # and of one that asks to join, by its uuid; the newest ones.
@@ -74,10 +76,18 @@ class Peers:
 
     def begin_turn(self, now_ns: int) -> None:
         """Before messages are read."""
-        self._table.begin_turn(now_ns)
+        self._table.begin_turn(now_ns, is_leading=self._replica.is_leading)
         if self._members is not self._replica.members:
             self._members = self._replica.members
-            self._table.name(_uuids_of(self._members))
+            self._name_members(self._members)
+
+    def _name_members(self, changed: MembersChanged | None) -> None:
+        if changed is None or not changed.configuration.id:
+            self._table.name({}, self._configured)
+            return
+        found = members(changed.configuration)
+        uuids = {each.number: each.uuid for each in found if each.uuid != NO_UUID}
+        self._table.name(uuids, frozenset(each.number for each in found))
 
     def decode(
         self, routing_id: bytes, frame: bytes | memoryview, *, is_bulk: bool
@@ -170,15 +180,6 @@ class Peers:
         if speaker is None or wanted not in (b"", speaker.uuid):
             return None, None
         return speaker.control_route, speaker.bulk_route
-
-
-def _uuids_of(changed: MembersChanged | None) -> dict[NodeId, bytes]:
-    """By number, where the configuration in force has a uuid."""
-    if changed is None or not changed.configuration.id:
-        return {}
-    return {
-        each.number: each.uuid for each in members(changed.configuration) if each.uuid != NO_UUID
-    }
 
 
 def _try_send(socket: Socket, routing_id: bytes | None, frame: bytes) -> bool:

@@ -11,13 +11,15 @@ SILENCE_NS = 1_000
 TURN_NS = SILENCE_NS // 10
 ONE, TWO, THREE = b"1" * 16, b"2" * 16, b"3" * 16
 NODE = NodeId(2)
+NUMBERS = frozenset(map(NodeId, range(1, 2 * NUMBERS_MAX)))
+STRANGER = 3 * NUMBERS_MAX
 
 
 class Stage:
     """A table whose owner has a turn every `TURN_NS`."""
 
     def __init__(self) -> None:
-        self.table = PeerTable(SILENCE_NS)
+        self.table = PeerTable(SILENCE_NS, NUMBERS)
         self.now_ns = 0
         self.table.begin_turn(0)
 
@@ -65,7 +67,7 @@ def test_the_named_replica_wins_at_once_and_nothing_returns_to_the_stranger(stag
     stranger = stage.take(TWO)
     assert stranger is not None
     stranger.control_route = stranger.bulk_route = b"to the stranger"
-    stage.table.name({NODE: ONE})
+    stage.table.name({NODE: ONE}, NUMBERS)
     assert stage.current() == TWO  # until the named one is heard
     named = stage.take(ONE)
     assert named is not None
@@ -75,7 +77,7 @@ def test_the_named_replica_wins_at_once_and_nothing_returns_to_the_stranger(stag
 
 
 def test_a_stranger_may_speak_while_the_named_one_is_silent_and_no_longer(stage: Stage) -> None:
-    stage.table.name({NODE: ONE})
+    stage.table.name({NODE: ONE}, NUMBERS)
     stage.take(ONE)
     stage.pass_time(SILENCE_NS)
     assert stage.take(TWO) is not None
@@ -85,9 +87,9 @@ def test_a_stranger_may_speak_while_the_named_one_is_silent_and_no_longer(stage:
 
 
 def test_another_member_that_is_named_later_takes_its_number(stage: Stage) -> None:
-    stage.table.name({NODE: ONE})
+    stage.table.name({NODE: ONE}, NUMBERS)
     stage.take(ONE)
-    stage.table.name({NODE: TWO})
+    stage.table.name({NODE: TWO}, NUMBERS)
     assert stage.take(TWO) is not None
     assert stage.take(ONE) is None
 
@@ -102,7 +104,7 @@ def test_a_pause_of_this_process_is_not_the_silence_of_a_peer(stage: Stage) -> N
 
 
 def test_as_many_numbers_are_kept_as_are_needed_and_members_longest(stage: Stage) -> None:
-    stage.table.name({NodeId(1): ONE})
+    stage.table.name({NodeId(1): ONE}, frozenset(map(NodeId, range(1, 100 * NUMBERS_MAX))))
     for number in range(1, NUMBERS_MAX + 1):
         stage.take(ONE, number)
         stage.pass_time(TURN_NS)
@@ -113,3 +115,24 @@ def test_as_many_numbers_are_kept_as_are_needed_and_members_longest(stage: Stage
     assert len(found) == NUMBERS_MAX
     assert {1, 3, 1_000, 1_001} <= found
     assert not {2, 4} & found
+
+
+def test_a_number_that_is_no_members_is_heard_while_no_member_is(stage: Stage) -> None:
+    """This replica may not have the CONFIG yet that names it (SAFETY C10)."""
+    assert stage.take(ONE, STRANGER) is not None
+    assert stage.take(TWO) is not None
+    assert stage.take(ONE, STRANGER) is None
+    stage.pass_time(SILENCE_NS)
+    assert stage.take(ONE, STRANGER) is not None
+
+
+def test_a_leader_hears_no_number_that_is_no_members(stage: Stage) -> None:
+    stage.table.begin_turn(stage.now_ns, is_leading=True)
+    assert stage.take(ONE, STRANGER) is None
+    assert stage.take(ONE) is not None
+
+
+def test_a_configuration_says_which_numbers_are_members(stage: Stage) -> None:
+    stage.table.name({NodeId(STRANGER): ONE}, frozenset({NodeId(STRANGER)}))
+    assert stage.take(ONE, STRANGER) is not None
+    assert stage.take(TWO) is None
