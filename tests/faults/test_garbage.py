@@ -199,7 +199,7 @@ def test_peers_of_another_cluster_or_with_another_uuid_are_counted_and_not_heard
 
 
 def test_a_far_term_of_an_unknown_number_deposes_no_leader(unharmed: QuickCluster) -> None:
-    """SAFETY C10: any number may be a member by a CONFIG that this replica does not have yet, but
+    """Any number may be a member by a CONFIG that this replica does not have yet, but
     none other than members is heard while they are."""
     with RawClient(unharmed.endpoints[0]) as raw:
         own = raw.cluster_id

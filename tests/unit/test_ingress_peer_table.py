@@ -118,7 +118,7 @@ def test_as_many_numbers_are_kept_as_are_needed_and_members_longest(stage: Stage
 
 
 def test_a_number_that_is_no_members_is_heard_while_no_member_is(stage: Stage) -> None:
-    """This replica may not have the CONFIG yet that names it (SAFETY C10)."""
+    """This replica may not have the CONFIG yet that names it."""
     assert stage.take(ONE, STRANGER) is not None
     assert stage.take(TWO) is not None
     assert stage.take(ONE, STRANGER) is None
