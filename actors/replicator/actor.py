@@ -5,8 +5,8 @@ messages, and appends follow `Describe` in index order. It reports when the cont
 connection, since the peer may be gone. It sends from a private copy of ring or file
 bytes, so a slow peer blocks nothing else.
 
-Who the peer is, the configuration file says, of a spare nobody, and then each `PeerIs` of raft.
-With another replica or address sockets and stream begin anew: nothing of one peer reaches another.
+Who the peer is, the configuration file says, but of a spare, and then each `PeerIs` of raft.
+With another replica or address sockets and stream begin again: nothing of one peer reaches another.
 """
 
 from __future__ import annotations

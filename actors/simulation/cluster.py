@@ -205,7 +205,7 @@ class SimulatedCluster:
         return all(not each.is_open(replica) and len(each.sets) == 1 for each in in_force)
 
     def _config_of(self, node: int) -> Config:
-        """A machine that is no founder is told of the founders, and of itself."""
+        """A machine that is no founder knows the founders, and itself."""
         if node in self.founders:
             return self.config
         nodes = [*self.config.nodes, _node_settings(node)]

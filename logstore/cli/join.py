@@ -47,7 +47,7 @@ PAUSE_MS = 200
 def is_part_of_cluster(folder: Path) -> bool:
     """Whether a replica ran in the folder that is part of a cluster, as far as can be read. One
     that asked to join, and whose log names no members yet, must find them first: it would ask
-    nobody for its place."""
+    no peer for its place."""
     meta = _meta_of(folder)
     if meta is None:
         return folder.is_dir() and has_log(folder)

@@ -331,7 +331,7 @@ class State:
     def may_vote(self) -> bool:
         """Whether this replica votes at all. One that joined does not before its log has a CONFIG:
         a founder whose log has none counts numbers, and would count it for the replica of its
-        number that was lost (L1). Nobody else counts it by then."""
+        number that was lost (L1). No other replica counts it by then."""
         return (
             not self.config.has_joined
             or self.is_config_known

@@ -100,7 +100,7 @@ class GrowingCluster(QuickCluster):
         self.name_nodes(msgspec.structs.replace(self.config, nodes=nodes))
 
     def change(self, ask: Callable[[Admin], None]) -> None:
-        """Ask for a change, and again while nobody knows what came of it."""
+        """Ask for a change, and again while its outcome is unknown."""
         deadline_ns = seconds_from_now(PATIENCE_S)
         while True:
             try:

@@ -46,7 +46,7 @@ class Played:
         self.asked: list[MemberChangeRequest] = []
         self.refusals: list[ErrorReply] = []
         self.id = 1
-        self.joins_as = "learner"  # whoever has a place, when it is looked at next
+        self.joins_as = "learner"  # one that has a place, when it is looked at next
         port = cluster.ports[1]
         self.rows = [self.row(node, "127.0.0.1", port + 10 * (node - 1)) for node in (1, 2, 3)]
         self.leader.on[StatusRequest] = lambda _: StatusReply(json.dumps(self.status()).encode())

@@ -132,7 +132,7 @@ class Configurations:
 
     @reads(Converged)
     def on_converged(self, _converged: Converged) -> None:
-        """A log at that level has a CONFIG, unless a founder was lost that nobody knows (C5a)."""
+        """A log at that level has a CONFIG, unless a founder was lost that is not known (C5a)."""
         record = self._record
         is_due = self._level >= CONFIG_LEVEL and not record.gone and record.is_replica_known
         if is_due and not self._committed_index and not self._is_damaged:

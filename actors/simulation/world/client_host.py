@@ -57,7 +57,7 @@ class ClientHost(msgspec.Struct, frozen=True):
     joiners: tuple[int, ...] = ()  # nodes that may become members, while others leave
 
     def draw_seeds(self) -> list[int]:
-        """The nodes that a client is told of, in any order: all of them where some may leave."""
+        """The nodes that a client knows, in any order: all of them where some may leave."""
         seeds = self.random.sample(self.nodes, self.random.randint(1, len(self.nodes)))
         if not self.joiners:
             return seeds
