@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from logstore.errors import ErrorCode
 from logstore.format.peer_messages import AppendPersisted
-from logstore.model import NO_NODE, Index, Lsn, Role
+from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, Role
 from logstore.raft.effects import (
     ApplyTrim,
     ChangeAnswered,
@@ -88,6 +88,8 @@ def know_level(state: State, level: int) -> None:
 
 def advance_visible(state: State) -> None:
     """visible LSN = next_lsn(min(commit, persisted)) - 1, forward only (V3)."""
+    if state.config.has_joined and state.log.last_index == NO_INDEX:
+        return  # where its log begins, it heard from replicas that may have trimmed theirs (L4)
     shown = state.shown
     index = min(state.commit, state.persisted)
     if not shown.is_ready or (shown.index is not None and index <= shown.index):

@@ -27,7 +27,7 @@ from logstore.errors import FormatError
 from logstore.format.cursor_entries import decode_cursor
 from logstore.format.session_snapshot import read_part_head
 from logstore.format.trim_entry import TrimEntry, decode_trim
-from logstore.model import EntryKind
+from logstore.model import NO_INDEX, EntryKind
 from logstore.raft.effects import ApplyTrim, InstallLog, MoveLogStart, Visible
 from logstore.raft.events import LogStartMoved, Persisted
 from logstore.raft.log_view import WholeLogStart
@@ -110,8 +110,11 @@ class LogStarts:
 
     @reads(LogResumed)
     def on_resumed(self, log: LogResumed) -> None:
+        """An empty log says nothing: one that joins may have heard its first LSN from replicas that
+        had trimmed theirs (L4)."""
         replica, start = log.replica, log.recovered.start
-        if not (self._is_blind or self._record.is_start(start)):
+        is_empty = start.index == NO_INDEX and log.recovered.last is None
+        if not (self._is_blind or is_empty or self._record.is_start(start)):
             self._report(f"node {replica.node} begins after {start}, no committed TRIM says so")
         if start.index < replica.start.index and not self._record.is_excused(replica.node):
             text = f"node {replica.node} begins after entry {start.index}, and did after"

@@ -91,7 +91,7 @@ class MemberOperator:
         place = self._machines.place_of(node)
         if self._random.random() < 0.3:
             self._machines.start(node)  # before there is a place for it
-        labels = ("promote=auto",) if self._random.random() < 0.4 else ()
+        labels = ("rack=1",) if self._random.random() < 0.4 else ()
         return lambda: add_member(
             self._inquirer.cluster(), node, place.host, place.port, labels, None
         )
