@@ -103,8 +103,12 @@ class QuickCluster(EmbeddedCluster):
 
     def wait_for_level(self, level: int) -> None:
         """A new log is raised soon after its first leader has heard of every replica's version."""
+
+        def is_there(node: int) -> bool:
+            return self.counters(node).get("format_level", 0) >= level
+
         for node in self.nodes:
-            assert poll_until(partial(self.has_level, node, level), RECOVERY_TIMEOUT_S)
+            assert poll_until(partial(is_there, node), RECOVERY_TIMEOUT_S), self.said()
 
 
 def members(session: int) -> list[int]:
