@@ -220,7 +220,7 @@ def test_metadata_names_the_members_that_are_there(stage):
     assert rows == [
         (1, 7000, 7008, "voter"),
         (2, 7500, 7508, "voter"),  # not where the file has it
-        (3, 7200, 7208, "voter"),  # not heard yet, and a voter all the same
+        (3, 7200, 7208, "voter"),  # not heard yet; it is a voter
         (4, 7300, 7308, "learner"),
     ]
 
