@@ -9,9 +9,10 @@ from __future__ import annotations
 import msgspec
 
 from actors.messages import Identity
-from logstore.format.configuration_body import NO_UUID, Member, MemberRole, roles
+from logstore.format.configuration_body import Member, MemberRole
 from logstore.format.message import encode_message
 from logstore.model import NO_NODE, NO_TERM, NodeId
+from logstore.raft.configuration import present_roles
 from logstore.raft.effects import LeaderChanged, MembersChanged
 
 ZERO_ID = bytes(16)
@@ -38,18 +39,11 @@ class ReplicaInfo:
 
     @property
     def present_members(self) -> list[tuple[Member, MemberRole]] | None:
-        """The members of the configuration in force, but not the places that are reserved for a
-        replica that is yet to join; None: the log has no configuration, the file's nodes count.
-
-        A voter without a uuid is there: it was not heard before the first CONFIG (C5a)."""
+        """The members of the configuration in force that are replicas; None: the log has no
+        configuration, the file's nodes count."""
         if self.members is None or not self.members.configuration.id:
             return None
-        everyone = roles(self.members.configuration)
-        return [
-            (each, role)
-            for each, role in everyone
-            if each.uuid != NO_UUID or role is not MemberRole.LEARNER
-        ]
+        return present_roles(self.members.configuration)
 
     def on_leader_changed(self, news: LeaderChanged) -> None:
         self.term, self.leader = news.term, news.leader

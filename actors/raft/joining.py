@@ -14,10 +14,8 @@ from actors.messages import JoinReceived, LogRecovered, TellJoin
 from actors.raft.routes import Routes
 from actors.station import Station
 from logstore.errors import ErrorCode
-from logstore.format.configuration_body import roles
 from logstore.format.peer_messages import JoinAnswer, JoinRequest
 from logstore.model import NO_INDEX, NO_NODE, ReplicaState
-from logstore.raft.effects import MembersChanged
 
 ASK_AGAIN_MAX_NS = 10_000_000_000
 NEVER_NS = 1 << 62
@@ -31,12 +29,10 @@ class Joining:
     def __init__(self, station: Station, routes: Routes, recovered: LogRecovered) -> None:
         self._routes = routes
         self._peers = station.peers
-        self._who = station.node, recovered.replica_uuid
-        own = next(each for each in station.config.nodes if each.node == station.node)
+        own = station.config.node(station.node)
         self._request = JoinRequest(own.port, own.host.encode("ascii"))
         self._first_wait_ns = self._wait_ns = station.config.raft.election_timeout_ns
         self._is_learner = recovered.state == ReplicaState.LEARNER
-        self._was_member = False  # a committed CONFIG has named this replica
         self._logged = ""
         has_entries = recovered.last_row is not None or recovered.start_index > NO_INDEX
         self.is_admitted = not self._is_learner or has_entries or recovered.has_config
@@ -66,16 +62,14 @@ class Joining:
                 self._wait_ns = self._first_wait_ns
             self._refuse(f"node {received.sender}: {answer.reason.decode(errors='replace')}")
 
-    def on_members(self, changed: MembersChanged) -> None:
-        """The configuration in force in this replica's own log. One that was a member and is none
-        any more was removed, and does not come back under its uuid (C6)."""
+    def on_members(self, *, is_named: bool, was_member: bool) -> None:
+        """Whether the configuration in force in this replica's own log names it. One that was a
+        member and is none any more was removed, and does not come back under its uuid (C6)."""
         if not self._is_learner:
             return
-        members = [member for member, _ in roles(changed.configuration)]
-        if self._who in [(member.number, member.uuid) for member in members]:
-            self._was_member = self._was_member or changed.is_committed
+        if is_named:
             self.is_admitted, self.refusal, self.deadline_ns = True, "", NEVER_NS
-        elif self.deadline_ns == NEVER_NS and not self._was_member:
+        elif self.deadline_ns == NEVER_NS and not was_member:
             self._begin_to_ask()
 
     def _begin_to_ask(self) -> None:

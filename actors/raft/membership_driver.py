@@ -30,6 +30,7 @@ class MembershipDriver:
     def __init__(self, station: Station, routes: Routes, recovered: LogRecovered) -> None:
         self._node = station.node
         self._who = station.node, recovered.replica_uuid
+        # A committed configuration has named it; the founders are named by the first one.
         self._was_member = recovered.state == ReplicaState.VOTER
         self._removed_by = 0  # the committed configuration that does not name this replica any more
         self._joining = Joining(station, routes, recovered)
@@ -77,15 +78,16 @@ class MembershipDriver:
 
     def on_members(self, changed: MembersChanged) -> None:
         found = changed.configuration
+        is_member = self._who in [(each.number, each.uuid) for each, _ in roles(found)]
         if changed.is_committed and found.id:
-            is_member = self._who in [(each.number, each.uuid) for each, _ in roles(found)]
             if self._was_member and not is_member and not self._removed_by:
                 log.warning(
                     "node %d is no member any more, by configuration %d", self._node, found.id
                 )
             self._removed_by = found.id if self._was_member and not is_member else 0
             self._was_member = self._was_member or is_member
-        for part in (self._joining, self._founding, self._requests):
+        self._joining.on_members(is_named=is_member, was_member=self._was_member)
+        for part in (self._founding, self._requests):
             part.on_members(changed)
 
     def takes(self, answered: ChangeAnswered) -> bool:

@@ -98,14 +98,6 @@ def as_counted_by(configuration: Configuration, node: NodeId, uuid: bytes) -> Vo
     )
 
 
-def by_uuid(configuration: Configuration) -> VoterSets[bytes]:
-    """The voters by replica uuid."""
-    return VoterSets(
-        tuple(member.uuid for member in configuration.voters),
-        tuple(member.uuid for member in configuration.incoming),
-    )
-
-
 def is_joint(configuration: Configuration) -> bool:
     """Whether the voters are being changed."""
     return bool(configuration.incoming)
@@ -116,13 +108,19 @@ def members(configuration: Configuration) -> tuple[Member, ...]:
     return tuple(member for member, _ in roles(configuration))
 
 
-def present(configuration: Configuration) -> tuple[Member, ...]:
-    """Every member that is a replica: without places that are reserved."""
-    return tuple(
-        member
+def present_roles(configuration: Configuration) -> list[tuple[Member, MemberRole]]:
+    """Every member that is a replica, with its role: without places that are reserved. A voter
+    without a uuid is one that was not heard before the first CONFIG (C5a)."""
+    return [
+        (member, role)
         for member, role in roles(configuration)
         if role != MemberRole.LEARNER or member.uuid != NO_UUID
-    )
+    ]
+
+
+def present(configuration: Configuration) -> tuple[Member, ...]:
+    """Every member that is a replica."""
+    return tuple(member for member, _ in present_roles(configuration))
 
 
 def counted(configuration: Configuration) -> tuple[Member, ...]:

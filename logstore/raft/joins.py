@@ -20,8 +20,6 @@ def wanted(state: State, leading: Leading, joining: Member) -> Configuration | R
     """The configuration in which the replica has a place, or will find one reserved; None: it is a
     member already."""
     in_force = state.configurations.in_force
-    if not in_force.id:
-        return Refused(Refusal.NO_CONFIGURATION, "the log has no configuration yet")
     held = next(
         (each for each in configuration.members(in_force) if each.number == joining.number), None
     )

@@ -199,10 +199,7 @@ def _wanted(
     """The configuration that the request leads to, directly or by a joint one; None: a replica
     that asks to join is a member already. Whatever a request may lead to ends no leader: the next
     one would be asked the same."""
-    if event.kind is ChangeKind.JOIN:
-        wanted = joins.wanted(state, leading, event.members[0])
-    else:
-        wanted = _changed(state.configurations.in_force, event)
+    wanted = _changed(state, leading, event)
     if isinstance(wanted, Configuration):
         try:
             encode_configuration(wanted)
@@ -211,8 +208,10 @@ def _wanted(
     return wanted
 
 
-def _changed(in_force: Configuration, event: ChangeRequested) -> Configuration | Refused:
-    kind = event.kind
+def _changed(
+    state: State, leading: Leading, event: ChangeRequested
+) -> Configuration | Refused | None:
+    kind, in_force = event.kind, state.configurations.in_force
     if kind is ChangeKind.FOUND:
         return _founded(in_force, event.members)
     if not in_force.id:
@@ -231,7 +230,7 @@ def _changed(in_force: Configuration, event: ChangeRequested) -> Configuration |
     if kind is ChangeKind.RENEW:
         return configuration.renew(in_force)
     if kind is ChangeKind.JOIN:
-        raise InvariantViolated("a join needs more than the configuration: `joins` has it")
+        return joins.wanted(state, leading, event.members[0])
     assert_never(kind)
 
 

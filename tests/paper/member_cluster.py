@@ -227,6 +227,14 @@ class MemberCluster(VirtualCluster):
         )
 
 
+def by_uuid(configuration: Configuration) -> VoterSets[bytes]:
+    """The voters as replicas. The product counts numbers, which must come to the same."""
+    return VoterSets(
+        tuple(member.uuid for member in configuration.voters),
+        tuple(member.uuid for member in configuration.incoming),
+    )
+
+
 def in_force_at(core: RaftCore) -> Configuration:
     return core._state.configurations.in_force
 

@@ -24,7 +24,6 @@ from logstore.raft.configuration import (
     Refused,
     add_learner,
     by_number,
-    by_uuid,
     counted,
     finish,
     is_joint,
@@ -38,6 +37,7 @@ from logstore.raft.configuration import (
     take_place,
 )
 from logstore.raft.quorum import VoterSets
+from tests.paper.member_cluster import by_uuid
 
 KEYS = st.integers(1, 12)
 SETS = st.lists(KEYS, min_size=1, max_size=NODES_MAX, unique=True).map(tuple)

@@ -15,7 +15,6 @@ from logstore.raft.configuration import (
     add_learner,
     as_counted_by,
     by_number,
-    by_uuid,
     counted,
     finish,
     founders,
@@ -31,6 +30,7 @@ from logstore.raft.configuration import (
     take_place,
 )
 from logstore.raft.quorum import VoterSets
+from tests.paper.member_cluster import by_uuid
 
 
 def member(number: int, uuid: int = 0, *, host: str = "", port: int = 7000) -> Member:
