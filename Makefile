@@ -7,7 +7,7 @@ CHAOS_ARGS ?=
 PEERS_ARGS ?=
 SOAK_ARGS ?=
 
-.PHONY: help .venv .venv-spark demo test runbooks test-layouts test-spark test-spark-cluster chaos chaos-spark check fix reference bench bench-quick soak peers simulate explore mutants clean
+.PHONY: help .venv .venv-spark demo test test-all runbooks test-layouts test-spark test-spark-cluster chaos chaos-spark check fix reference bench bench-quick soak peers simulate explore mutants clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -28,13 +28,16 @@ help: ## list the words
 demo: .venv/.complete ## a log of three replicas whose leader is killed half way
 	@$(VENV)/logstore demo
 
-test: .venv/.complete ## every test but `make chaos` (PYTEST_ARGS=… passes options on)
+test: .venv/.complete ## every test but those of more than ten seconds: minutes (PYTEST_ARGS=… passes options on)
+	@$(VENV)/python -m pytest -n 3 -m "not chaos and not long" $(PYTEST_ARGS)
+
+test-all: .venv/.complete ## every test but `make chaos`: a quarter of an hour (PYTEST_ARGS=… as above)
 	@$(VENV)/python -m pytest -n 3 $(PYTEST_ARGS)
 
-runbooks: .venv/.complete ## every block of docs/runbooks/ in order, on real clusters; of `make test` (PYTEST_ARGS=… as above)
+runbooks: .venv/.complete ## every block of docs/runbooks/ in order, on real clusters; of `make test-all` (PYTEST_ARGS=… as above)
 	@$(VENV)/python -m pytest -m runbook tests/cluster tests/faults $(PYTEST_ARGS)
 
-chaos: .venv/.complete ## replicas are killed at each step of a change of the members, which `make test` leaves out: minutes (PYTEST_ARGS=… as above)
+chaos: .venv/.complete ## replicas are killed at each step of a change of the members, which `make test-all` leaves out: minutes (PYTEST_ARGS=… as above)
 	@$(VENV)/python -m pytest -m chaos tests/faults $(PYTEST_ARGS)
 
 test-layouts: .venv/.complete ## the tests on clusters in the modes that `auto`, the default, does not choose on few CPUs (PYTEST_ARGS=… as above)

@@ -110,6 +110,7 @@ def test_batches_hold_as_many_lines_as_asked_for(cluster: EmbeddedCluster) -> No
 # --- where reading begins and ends ---
 
 
+@pytest.mark.long
 def test_reading_begins_and_ends_where_it_is_told(cluster: EmbeddedCluster) -> None:
     produce(cluster, b"before\n")
     time_between = datetime.now(UTC)
@@ -145,6 +146,7 @@ def test_follow_goes_on_until_it_is_told_to_stop(cluster: EmbeddedCluster) -> No
         follower.communicate()
 
 
+@pytest.mark.long
 def test_a_cursor_goes_on_where_the_last_command_ended(cluster: EmbeddedCluster) -> None:
     first_lsn, _ = produce(cluster, b"1\n2\n3\n")
     cursor = ("--cursor", "print", "--from", str(first_lsn))
@@ -283,6 +285,7 @@ def test_sessions_are_listed_and_ended_whoever_leads(cluster: EmbeddedCluster) -
             assert again.session.next_sequence == 0
 
 
+@pytest.mark.long
 def test_inspect_reads_the_files_of_a_stopped_node_and_sees_damage(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

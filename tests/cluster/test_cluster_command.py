@@ -53,6 +53,7 @@ def children_of(state: ClusterState) -> list[psutil.Process]:
     return [each for row in state.nodes for each in psutil.Process(row.pid).children()]
 
 
+@pytest.mark.long
 def test_up_starts_what_is_missing_and_down_stops_everything(folder: Path) -> None:
     config = str(folder / "my.toml")
     status, said = cluster_command(folder, "up", "--config", config)
@@ -102,6 +103,7 @@ def test_up_starts_what_is_missing_and_down_stops_everything(folder: Path) -> No
     assert not [each for each in children if each.is_running()]
 
 
+@pytest.mark.long
 def test_up_forms_a_cluster_whose_log_begins_where_it_is_told(folder: Path) -> None:
     """P1: also when it is said again, or not at all any more."""
     text = (folder / "my.toml").read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 ZERO = ("lost", "duplicated", "gaps", "torn_batches", "order_violations")
 
 
+@pytest.mark.long
 def test_the_demo_kills_the_leader_under_load_and_finds_everything(tmp_path: Path) -> None:
     figures = tmp_path / "demo.json"
     done = run_cli(None, "demo", "--seconds", "6", "--json", str(figures))
@@ -39,6 +40,7 @@ def test_the_demo_kills_the_leader_under_load_and_finds_everything(tmp_path: Pat
     assert last.startswith("passed: ")
 
 
+@pytest.mark.long
 def test_odd_bytes_a_long_line_and_an_empty_file_go_through_the_demo(tmp_path: Path) -> None:
     odd, empty = tmp_path / "odd", tmp_path / "empty"
     odd.write_bytes(b"\r\n\n\xff\xfe\x00\r\n" + b"x" * (3 << 20) + b"\nlast")

@@ -43,6 +43,7 @@ def up(folder: Path, *words: str) -> str:
     return done.stderr.decode()
 
 
+@pytest.mark.long
 def test_one_replica_becomes_three_a_fourth_joins_and_the_first_leaves(folder: Path) -> None:
     up(folder)
     assert "node 3 is a voter" in up(folder, "--replicas", "3", "--timeout", "50")

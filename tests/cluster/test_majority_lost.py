@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.runbook("majority-lost"), pytest.mark.slow, pytest.mar
 LINES = [b"line %d" % number for number in range(200)]
 
 
+@pytest.mark.long
 def test_every_block_of_the_runbook_runs_in_order(tmp_path: Path) -> None:
     with ports_for(tmp_path, "old") as config:
         endpoints = endpoints_of(config)

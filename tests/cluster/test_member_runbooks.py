@@ -128,6 +128,7 @@ def served_in(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.runbook("disk-lost")
 def test_a_lost_disk_is_replaced_by_itself_or_by_an_operator(site: Site) -> None:
     site.run("logstore upgrade && logstore transfer 1")
@@ -146,6 +147,7 @@ def test_a_lost_disk_is_replaced_by_itself_or_by_an_operator(site: Site) -> None
     site.check([1, 2, 3])
 
 
+@pytest.mark.long
 @pytest.mark.runbook("replace-a-machine")
 def test_a_machine_is_replaced_by_another_one(site: Site) -> None:
     site.run("logstore upgrade")
@@ -157,6 +159,7 @@ def test_a_machine_is_replaced_by_another_one(site: Site) -> None:
     site.check([1, 3, 4])
 
 
+@pytest.mark.long
 @pytest.mark.runbook("grow-and-shrink")
 def test_a_cluster_grows_to_five_and_shrinks_to_three(site: Site) -> None:
     said = site.play("grow-and-shrink", slice(1))
@@ -174,6 +177,7 @@ def test_a_cluster_grows_to_five_and_shrinks_to_three(site: Site) -> None:
     site.check([1, 2, 3])
 
 
+@pytest.mark.long
 @pytest.mark.runbook("move-a-cluster")
 def test_a_cluster_moves_to_other_addresses(site: Site) -> None:
     endpoints = endpoints_of(site.founders)

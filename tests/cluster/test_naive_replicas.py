@@ -35,6 +35,7 @@ def second_copy(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.twice")))
 
 
+@pytest.mark.long
 def test_naive_replicas_write_every_payload_twice_and_any_replica_reads_their_log(
     tmp_path: Path,
 ) -> None:

@@ -141,6 +141,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dead_leads", [False, True], ids=["a-follower", "the-leader"])
 def test_every_block_of_the_runbook_runs_in_order(site: Site, dead_leads: bool) -> None:
     with site.connect() as log, log.producer() as producer:
@@ -167,6 +168,7 @@ def test_every_block_of_the_runbook_runs_in_order(site: Site, dead_leads: bool) 
             assert found == [*LINES, b"appended while node 3 is dead"]
 
 
+@pytest.mark.long
 def test_every_message_of_its_table_is_what_the_product_says(site: Site) -> None:
     site.kill(DEAD)
     kept = site.folder / "kept"

@@ -19,6 +19,7 @@ from benchmarks.peers.timed_run import Run
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_a_round_of_ours_has_rows_of_every_kind_and_leaves_nothing(tmp_path: Path) -> None:
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     found = measure_peers(

@@ -100,6 +100,7 @@ def test_the_raw_client_imports_nothing_of_ours() -> None:
                 )
 
 
+@pytest.mark.long
 @pytest.mark.promise("P2")
 def test_lines_come_back_byte_for_byte_by_the_command_line_and_by_the_raw_client(
     cluster: EmbeddedCluster, raw: RawClient, files: list[Path]

@@ -38,6 +38,7 @@ def blocks_of(section: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
+@pytest.mark.long
 def test_the_readmes_python_runs_from_top_to_bottom(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ class Appends:
             self.error = error
 
 
+@pytest.mark.long
 def test_every_block_of_the_runbook_runs_in_order(tmp_path: Path) -> None:
     with ports_for(tmp_path, "log") as config:
         endpoints = endpoints_of(config)

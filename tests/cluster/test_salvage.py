@@ -160,6 +160,7 @@ def payloads_of(log: logstore.LogClient, first: int, last: int) -> list[bytes]:
     return [p for batch in log.read(first, last, min_lsn=last) for p in batch.payloads()]
 
 
+@pytest.mark.long
 @pytest.mark.promise("P1")
 def test_one_folder_of_three_gives_the_same_payloads_at_the_same_lsns(
     old: Old, tmp_path: Path
@@ -205,6 +206,7 @@ def wait_past(cluster: QuickCluster, lsn: int) -> None:
     assert poll_until(lambda: cluster.visible_lsn(1) > lsn, RECOVERY_TIMEOUT_S), cluster.said()
 
 
+@pytest.mark.long
 def test_a_run_that_is_broken_off_is_run_again_and_goes_on(old: Old, tmp_path: Path) -> None:
     """By SIGINT, then by SIGKILL; while it runs, another one of the same folder is refused."""
     last = len(old.payloads)
@@ -242,6 +244,7 @@ def test_two_folders_of_one_log_at_the_same_time_are_one_log(old: Old, tmp_path:
         assert payloads_of(log, 1, last) == old.payloads
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(small_disk.why_not()), reason=small_disk.why_not())
 def test_a_full_disk_of_the_new_cluster_ends_it_and_then_it_goes_on(
     old: Old, tmp_path: Path
@@ -265,6 +268,7 @@ def test_a_full_disk_of_the_new_cluster_ends_it_and_then_it_goes_on(
         disk.close()
 
 
+@pytest.mark.long
 def test_where_one_folder_is_damaged_another_one_goes_on(old: Old, tmp_path: Path) -> None:
     """It ends before the damage, with its place and what lies behind it; the other replica's folder
     is then compared up to there."""

@@ -13,6 +13,7 @@ from tests.tidy.repository import text_of
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
+@pytest.mark.long
 def test_every_block_of_the_tutorial_runs_in_order(tmp_path: Path) -> None:
     blocks = re.findall(r"```(bash|python)\n(.*?)```", text_of(Path("docs/tutorial.md")), re.DOTALL)
     said = []

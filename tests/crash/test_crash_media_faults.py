@@ -131,6 +131,7 @@ def losses(enumerator: Any, count: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "scenario",

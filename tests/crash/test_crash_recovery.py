@@ -46,6 +46,7 @@ def go_on(trial: StorageTrial) -> None:
     trial.commit(term + 1, [TWO, 8])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_recovery_interrupted_anywhere_and_run_again_keeps_all_promises(enumerator: Any) -> None:
     enumerator.run(busy_life)
@@ -55,6 +56,7 @@ def test_recovery_interrupted_anywhere_and_run_again_keeps_all_promises(enumerat
     enumerator.check()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_going_on_after_a_recovery_keeps_all_promises(enumerator: Any) -> None:
     enumerator.run(busy_life)

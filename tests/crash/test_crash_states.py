@@ -333,6 +333,7 @@ def test_every_crash_state_keeps_all_promises(
     enumerator.check()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_at_least_ten_thousand_distinct_crash_states_are_checked_above(enumerator: Any) -> None:
     for scenario in SCENARIOS:

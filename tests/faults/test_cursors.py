@@ -17,6 +17,7 @@ from tests.faults.quick_cluster import RECOVERY_TIMEOUT_S, quick_cluster, quick_
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 
+@pytest.mark.long
 def test_cursors_outlive_their_leader_and_a_restart_of_all(tmp_path: Path) -> None:
     with quick_cluster(tmp_path, quick_config()) as cluster:
         with logstore.connect(cluster.endpoints, timeout=RECOVERY_TIMEOUT_S) as log:

@@ -121,6 +121,7 @@ def test_when_a_majority_is_full_appends_fail_in_time_and_go_on_with_space(site:
     load.assert_kept()
 
 
+@pytest.mark.long
 @pytest.mark.runbook("full-disk")
 @needs_curl
 def test_the_runbook_ends_full_disks(site: Site, tmp_path: Path) -> None:
@@ -153,6 +154,7 @@ def test_the_runbook_ends_full_disks(site: Site, tmp_path: Path) -> None:
                 read_all(log, node, first_lsn=1, last_lsn=10)
 
 
+@pytest.mark.long
 def test_a_single_replica_with_a_full_disk_says_so_to_its_producers(tmp_path: Path) -> None:
     with ExitStack() as undo:
         disk = small_disk.SmallDisk(tmp_path / "node-1", DISK_BYTES)

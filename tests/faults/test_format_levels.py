@@ -97,6 +97,7 @@ def test_a_new_cluster_forms_with_an_older_version_in_it_at_the_level_that_this_
             assert log.admin.trim(1) == 1
 
 
+@pytest.mark.long
 def test_no_compressed_batch_is_taken_before_every_replica_reads_them(tmp_path: Path) -> None:
     """The producer is told what to do, and appends without compression meanwhile."""
     compressing = logstore.ProducerOptions(compression="zstd")
@@ -121,6 +122,7 @@ def test_no_compressed_batch_is_taken_before_every_replica_reads_them(tmp_path: 
             assert found == [*TEXT, *TEXT]
 
 
+@pytest.mark.long
 def test_a_cluster_is_upgraded_node_by_node_under_load_and_then_raised(
     cluster: QuickCluster,
 ) -> None:
@@ -176,6 +178,7 @@ def test_a_cluster_is_upgraded_node_by_node_under_load_and_then_raised(
     load.assert_kept()
 
 
+@pytest.mark.long
 def test_an_older_version_takes_no_entries_of_a_raised_log_and_says_so(
     cluster: QuickCluster,
 ) -> None:

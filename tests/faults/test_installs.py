@@ -75,6 +75,7 @@ def newest_segment(cluster: QuickCluster, node: int) -> int:
     return max(int(path.stem) for path in cluster.node_folder(node).glob("*.data"))
 
 
+@pytest.mark.long
 def test_a_follower_that_was_away_for_ten_segments_returns_under_load(
     cluster: QuickCluster,
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_follower_that_was_away_for_ten_segments_returns_under_load(
         check_it_has_all(cluster, log, node, first)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_a_follower_that_is_killed_again_and_again_gets_there(
     cluster: QuickCluster, seed: int

@@ -24,6 +24,7 @@ def voters(cluster: GrowingCluster) -> list[int]:
     return sorted(each.number for each in cluster.members().members if each.role == "voter")
 
 
+@pytest.mark.long
 def test_one_replica_grows_to_three_and_five_and_shrinks_to_three(tmp_path: Path) -> None:
     with growing_cluster(tmp_path, 1) as cluster:
         with Load(cluster) as load:
@@ -43,6 +44,7 @@ def test_one_replica_grows_to_three_and_five_and_shrinks_to_three(tmp_path: Path
         load.check()
 
 
+@pytest.mark.long
 def test_a_lost_disk_is_replaced_without_an_operator(tmp_path: Path) -> None:
     with growing_cluster(tmp_path, 3) as cluster:
         with Load(cluster) as load:
@@ -66,6 +68,7 @@ def test_a_lost_disk_is_replaced_without_an_operator(tmp_path: Path) -> None:
         load.check()
 
 
+@pytest.mark.long
 def test_a_cluster_moves_to_other_ports_replica_by_replica(tmp_path: Path) -> None:
     with growing_cluster(tmp_path, 3) as cluster:
         with Load(cluster) as load:
@@ -83,6 +86,7 @@ def test_a_cluster_moves_to_other_ports_replica_by_replica(tmp_path: Path) -> No
         load.check()
 
 
+@pytest.mark.long
 def test_an_old_disk_that_returns_disturbs_nothing(tmp_path: Path) -> None:
     with growing_cluster(tmp_path, 3) as cluster:
         with Load(cluster) as load:

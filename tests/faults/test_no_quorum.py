@@ -111,6 +111,7 @@ def assert_refuses_everything(cluster: QuickCluster, survivor: int) -> None:
     assert [row["role"] for row in found["nodes"]].count("unreachable") == 2
 
 
+@pytest.mark.long
 @pytest.mark.promise("P6")
 def test_without_a_majority_a_follower_refuses_writes_and_keeps_showing_what_it_showed(
     whole: QuickCluster,
@@ -137,6 +138,7 @@ def test_without_a_majority_a_follower_refuses_writes_and_keeps_showing_what_it_
     assert append(whole, [b"a majority again"])[0] > last_lsn
 
 
+@pytest.mark.long
 def test_a_leader_that_loses_its_followers_steps_down_and_appends_end_unknown_in_time(
     whole: QuickCluster,
 ) -> None:
@@ -175,6 +177,7 @@ def test_a_leader_that_loses_its_followers_steps_down_and_appends_end_unknown_in
     )
 
 
+@pytest.mark.long
 @pytest.mark.promise("P6")
 def test_a_replica_that_starts_alone_serves_nothing_until_it_knows_what_is_committed(
     whole: QuickCluster,

@@ -111,6 +111,7 @@ def test_a_leader_that_was_stopped_serves_and_acknowledges_nothing_of_its_old_te
     load.assert_kept()
 
 
+@pytest.mark.long
 def test_a_stopped_follower_holds_up_nobody_and_catches_up(cluster: QuickCluster) -> None:
     stopped = cluster.followers()[0]
     others = [node for node in cluster.nodes if node != stopped]

@@ -184,6 +184,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield Site(tmp_path, undo)
 
 
+@pytest.mark.long
 @pytest.mark.promise("P5")
 def test_ten_power_cuts_of_all_replicas_lose_nothing_acknowledged(site: Site) -> None:
     for cut in range(CUTS):
@@ -193,6 +194,7 @@ def test_ten_power_cuts_of_all_replicas_lose_nothing_acknowledged(site: Site) ->
     assert site.log_start == 1
 
 
+@pytest.mark.long
 def test_the_power_cut_check_fails_when_the_data_flush_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

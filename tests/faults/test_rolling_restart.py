@@ -41,6 +41,7 @@ def test_sigterm_hands_leadership_over_before_the_leader_goes(cluster: QuickClus
     load.assert_kept()
 
 
+@pytest.mark.long
 def test_a_rolling_restart_of_all_replicas_fails_no_append(cluster: QuickCluster) -> None:
     """FAULTS O1."""
     with Load(cluster) as load:

@@ -63,6 +63,7 @@ def cluster(tmp_path: Path) -> Iterator[ShapedGrowing]:
         yield cluster
 
 
+@pytest.mark.long
 def test_a_learner_behind_a_slow_link_stays_one_and_can_be_removed(cluster: ShapedGrowing) -> None:
     said: list[str] = []
     cluster.name_learner()

@@ -201,6 +201,7 @@ def forgetful_site(tmp_path: Path) -> Iterator[Site]:
         yield Site(tmp_path, undo, RetentionSettings(bytes="8MiB"))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(power.why_not()), reason=power.why_not())
 def test_power_cuts_of_all_replicas_amid_trims_lose_nothing_that_is_kept(
     forgetful_site: Site,

@@ -55,6 +55,7 @@ def test_log_starts_are_installed_on_longer_schedules(seed: int) -> None:
     cluster.heal_and_settle()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_schedules_move_log_starts_and_install_some() -> None:
     moved = installs = taken = 0

@@ -100,6 +100,7 @@ def fast(history: Drawn) -> bool:
     return find_fault(appends, reads) is None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_fast_checker_agrees_with_the_search_on_a_hundred_thousand_histories() -> None:
     random = Random(SEED)

@@ -87,6 +87,7 @@ class Model:
         return [state.read(state.open_read(PATH), 0, 4 * SIZE_MAX) for state in found]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script=st.lists(acts, max_size=10), seed=st.integers(0, 1_000))

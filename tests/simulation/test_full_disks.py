@@ -124,6 +124,7 @@ def begin(archives: list[Archive], inquirer: Inquirer) -> Archive:
     return archives[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("share", "is_kept"), [(0.3, True), (0.6, True), (2.0, False)])
 def test_a_full_follower_that_is_far_behind_follows_the_log_start(
     share: float, *, is_kept: bool

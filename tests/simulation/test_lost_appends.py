@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from actors.simulation.faults.draw_episodes import both_ways
 from logstore.limits import STALL_ELECTION_TIMEOUTS
 from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster
@@ -51,6 +53,7 @@ def test_reads_without_a_pause_do_not_keep_such_a_leader() -> None:
     assert stage.problems == []
 
 
+@pytest.mark.long
 def test_leaders_that_fare_no_better_make_few_elections() -> None:
     """No append arrives for 120 election timeouts. Two leaders alternate, more and more slowly."""
     stage = QuietCluster(has_clients=True)

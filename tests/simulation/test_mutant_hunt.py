@@ -109,6 +109,7 @@ def test_the_table_lists_what_no_seed_can_show_with_its_argument() -> None:
     assert "| I10: a\\|b c |" in markdown(found)
 
 
+@pytest.mark.long
 def test_mutants_are_hunted_by_command(tmp_path: Path) -> None:
     target = tmp_path / "mutants.json"
     command = [sys.executable, "-m", "tests.mutants", "--only", "data-not-flushed"]

@@ -180,6 +180,7 @@ def test_doom_of_a_whole_replica_is_carried_out_by_the_process_that_makes_the_ca
     assert stage.problems == []
 
 
+@pytest.mark.long
 def test_doom_of_a_roll_counts_from_the_header_of_the_next_segment() -> None:
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])

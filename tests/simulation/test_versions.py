@@ -3,6 +3,8 @@ is left out (SAFETY S11; FAULTS O7, O8)."""
 
 from __future__ import annotations
 
+import pytest
+
 from actors.simulation.fault_injector import FaultInjector
 from actors.simulation.faults.draw_ground import LEVEL_MAX
 from actors.simulation.faults.script import Fault, FaultKind
@@ -30,6 +32,7 @@ def strike(quiet: QuietCluster, *faults: Fault) -> FaultInjector:
     return injector
 
 
+@pytest.mark.long
 def test_a_level_is_raised_once_everybody_reads_it() -> None:
     quiet = started(2, 1, 3)
     quiet.run_for(UNTIL_RAISED_NS)

@@ -57,7 +57,7 @@ def test_ci_runs_the_words_of_the_makefile() -> None:
         "begin .venv-spark",
         "make check",
         "finish .venv-spark",
-        'make test PYTEST_ARGS="--ignore=tests/tidy $left_out"',
+        'make test-all PYTEST_ARGS="--ignore=tests/tidy $left_out"',
         "begin explore simulate",
         "make test-spark",
         "finish explore simulate",

@@ -151,6 +151,7 @@ def test_the_page_has_what_is_kept_with_its_charts_and_escapes_it(tmp_path: Path
     assert "2 cores, 24 GB, ext4" in page
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_kept_page_is_made_of_the_kept_results() -> None:
     """`python -m benchmarks report` makes it."""
