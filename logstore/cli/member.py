@@ -85,6 +85,8 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
         notes = [*map(_label_words, each.labels), "has damaged entries" if each.is_damaged else ""]
         if words := ", ".join(filter(None, notes)):
             say(f"node {each.number}: {words}")
+    if found.waits_for:
+        say(found.waits_for)
 
 
 @member.command("add")
@@ -265,6 +267,8 @@ def _missing_words(found: Members, now: MemberInfo | None, number: int) -> str:
         return f"no place is reserved for the replica that is to replace node {number}"
     if now.role == "reserved":
         return f"node {now.number} has not joined: {_how_to_join(now.number, found)}"
+    if found.waits_for:
+        return found.waits_for
     if now.role == "learner":
         return f"node {now.number} has not caught up: it is {_behind_words(now)} behind"
     if now.number == number:

@@ -122,10 +122,11 @@ class RaftCore:
     # --- state for status, metrics and tests; reading it changes nothing ---
 
     @property
-    def configuration(self) -> tuple[Index, bool, Configuration]:
-        """What is in force, the index of its entry, and whether that is known to be committed."""
-        kept = self._state.configurations
-        return kept.newest_index, kept.newest_index <= self._state.commit, kept.in_force
+    def configuration(self) -> tuple[Index, bool, Configuration, str]:
+        """In force, the index of its entry, whether it is committed, what full disks hold up."""
+        kept, waits_for = self._state.configurations, membership.why_waiting(self._state)
+        is_committed = kept.newest_index <= self._state.commit
+        return kept.newest_index, is_committed, kept.in_force, waits_for
 
     @property
     def role(self) -> Role:
@@ -263,8 +264,7 @@ class RaftCore:
     @property
     def is_admitting(self) -> bool:
         """Whether a gen is open that takes batches."""
-        gen = self._state.gen
-        return gen.is_open and gen.takes_batches
+        return self._state.gen.is_open and self._state.gen.takes_batches
 
     @property
     def room_for_changes(self) -> int:

@@ -289,7 +289,8 @@ def _why_busy(state: State, leading: Leading) -> str:
     if state.commit < leading.noop_index:
         return "this leader is not ready yet"
     if leading.change is not None:  # also one that it found in its log
-        return "another change of the members is under way: wait until it is done"
+        waits_for = _why_no_space(state, leading, leading.change) or "wait until it is done"
+        return f"another change of the members is under way: {waits_for}"
     if leading.transfer is not None:
         return "leadership is being handed over: ask the next leader"
     if not gens.may_open(state):
@@ -323,6 +324,8 @@ def _why_behind(state: State, leading: Leading, node: NodeId) -> str:
     since_ns = state.now_ns - state.config.election_timeout_ns
     if progress is None or not progress.has_replied or not progress.was_heard_since(since_ns):
         return f"node {node} has not answered within an election timeout"
+    if progress.is_disk_full:  # it takes no batches: as a voter it would only raise the majority
+        return _full_learner(node)
     log = state.log
     if progress.match == log.last_index:
         return ""
@@ -334,6 +337,40 @@ def _why_behind(state: State, leading: Leading, node: NodeId) -> str:
     if behind_bytes > state.config.bulk_window_bytes or progress.advanced_ns < since_ns:
         return f"node {node} has not caught up: it is {behind_bytes} bytes behind"
     return ""
+
+
+def why_waiting(state: State) -> str:
+    """What a change, or a learner that is to become a voter, waits for on full disks (S9); empty:
+    nothing does, or this replica does not lead."""
+    leading = state.leading
+    if leading is None:
+        return ""
+    if leading.change is not None and (why := _why_no_space(state, leading, leading.change)):
+        return why
+    learners = (each.number for each in state.configurations.in_force.learners)
+    peers = (leading.progress.get(number) for number in learners)
+    return "; ".join(_full_learner(each.peer) for each in peers if each and each.is_disk_full)
+
+
+def _why_no_space(state: State, leading: Leading, change: Change) -> str:
+    """Why the change under way waits for space; empty: it does not."""
+    full = [peer for peer in state.electors if leading.progress[peer].is_disk_full]
+    if state.is_disk_full:
+        full.append(state.config.node)
+    if change.index:
+        waits = change.index > state.commit and space.lacks_space(state, leading)
+    else:
+        waits = not space.leader_takes(state, EntryKind.CONFIG, change.size_bytes)
+    if not full or not waits:
+        return ""
+    return (
+        f"configuration {change.configuration.id} waits for space, the disks of nodes "
+        f"{sorted(full)} are full: free some, or trim the log"
+    )
+
+
+def _full_learner(node: NodeId) -> str:
+    return f"node {node} reports a full disk: free some space there before it becomes a voter"
 
 
 def _why_not_lost(state: State, leading: Leading, event: ChangeRequested) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 import logstore
 from logstore import aio
+from logstore.cli.member import _missing_words
 from logstore.errors import ErrorCode, InvalidRequest, LevelRefused, NotReady
 from logstore.format.client_messages import (
     DoneReply,
@@ -46,6 +47,7 @@ class Played:
         self.asked: list[MemberChangeRequest] = []
         self.refusals: list[ErrorReply] = []
         self.id = 1
+        self.waits_for = ""
         self.joins_as = "learner"  # one that has a place, when it is looked at next
         port = cluster.ports[1]
         self.rows = [self.row(node, "127.0.0.1", port + 10 * (node - 1)) for node in (1, 2, 3)]
@@ -65,6 +67,7 @@ class Played:
             "lag": {"followers": [{"node": 3, "payloads": 5, "bytes": 640}]},
             "members": {
                 "id": self.id, "index": 7, "is_committed": True, "is_joint": False,
+                "waits_for": self.waits_for,
                 "members": [dict(each) for each in self.rows],
             },
         }  # fmt: skip
@@ -245,6 +248,23 @@ def test_list_is_a_table_or_json(played: Played, capfd: pytest.CaptureFixture[st
     document = json.loads(capfd.readouterr().out)
     assert document["members"][2]["uuid"] == "03" * 16
     assert document["is_joint"] is False
+
+
+def test_what_full_disks_hold_up_is_shown(
+    played: Played, capfd: pytest.CaptureFixture[str]
+) -> None:
+    played.waits_for = "configuration 2 waits for space"
+    with connect(played) as log:
+        assert log.admin.members().waits_for == played.waits_for
+    assert run("member", "list") == 0
+    assert "configuration 2 waits for space\n" in capfd.readouterr().err
+    played.joins_as = "reserved"
+    assert run("member", "replace", "2", "--by", FOUR, "--timeout", "0.5") == 3
+    assert "node 4 has not joined" in capfd.readouterr().err
+    played.rows[-1]["role"] = "learner"
+    with connect(played) as log:
+        found = log.admin.members()
+    assert _missing_words(found, found.member(4), 2) == played.waits_for
 
 
 def test_add_says_how_to_start_the_replica(

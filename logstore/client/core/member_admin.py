@@ -71,6 +71,8 @@ class Members(msgspec.Struct, frozen=True):
       is_joint: whether the voters are being changed.
       leader: node id.
       members: voters first, then those that become voters, then learners and reserved places.
+      waits_for: which change, or which learner that may become a voter, full disks hold up; empty:
+        none.
     """
 
     id: int
@@ -79,6 +81,7 @@ class Members(msgspec.Struct, frozen=True):
     is_joint: bool
     leader: int
     members: tuple[MemberInfo, ...]
+    waits_for: str = ""
 
     def member(self, number: int) -> MemberInfo | None:
         """The member of this node id; None: there is none."""
@@ -100,6 +103,7 @@ class _Configuration(msgspec.Struct):
     is_committed: bool
     is_joint: bool
     members: list[_Row]
+    waits_for: str = ""
 
 
 class _Lag(msgspec.Struct):
@@ -157,7 +161,8 @@ def _parse(cluster: Cluster, document: dict[str, Any], leader: int) -> Steps[Mem
             for node, endpoint in sorted(nodes.items())
         ]
     rows = tuple(_info(row, found, leader) for row in said.members)
-    return Members(said.id, said.index, said.is_committed, said.is_joint, leader, rows)
+    facts = said.id, said.index, said.is_committed, said.is_joint
+    return Members(*facts, leader, rows, said.waits_for)
 
 
 def _info(row: _Row, found: _Leader, leader: int) -> MemberInfo:

@@ -1,0 +1,97 @@
+"""Changes of the members while disks are full: what waits says so, and for what (SAFETY S9, C8)."""
+
+from __future__ import annotations
+
+from logstore.format.configuration_body import Configuration
+from logstore.format.peer_messages import HeartbeatReply
+from logstore.model import Index
+from logstore.raft.effects import ProposeConfiguration
+from logstore.raft.events import ChangeKind, DiskFullChanged
+from tests.paper.one_node import OneNode, of_type
+from tests.paper.test_changes_of_members import (
+    THREE,
+    WITH_D,
+    A,
+    C,
+    D,
+    E,
+    all_have,
+    append,
+    ask,
+    joined,
+    leader_with,
+    refusal,
+)
+
+SMALL = DiskFullChanged(True, 4_096, 8)
+
+
+def says_full(node: OneNode, peer: int, *, is_full: bool = True) -> None:
+    """`peer`, which has the whole log, reports that its disk is full, or not any more."""
+    fields = (node.core.term, 1, node.core.last_index, Index(0), Index(0))
+    node.hear(peer, HeartbeatReply(*fields, is_disk_full=is_full, newest_level=4))
+
+
+def waits_for(node: OneNode) -> str:
+    return node.core.configuration[3]
+
+
+def test_c8_a_learner_with_a_full_disk_becomes_no_voter() -> None:
+    """Of three voters and it, one less may be down, and it takes no batch."""
+    node = leader_with(WITH_D)
+    joined(node, 4)
+    says_full(node, 4)
+    words = "node 4 reports a full disk: free some space there before it becomes a voter"
+    assert refusal(ask(node, ChangeKind.PROMOTE, 4)) == words
+    assert refusal(ask(node, ChangeKind.PROMOTE, 4, is_forced=True)) == words
+    assert refusal(ask(node, ChangeKind.REPLACE, 2, 4)) == words
+    assert waits_for(node) == words
+    says_full(node, 4, is_full=False)
+    assert waits_for(node) == ""
+    assert of_type(ask(node, ChangeKind.PROMOTE, 4), ProposeConfiguration)
+
+
+def test_s9_a_change_that_waits_for_the_leader_s_space_says_so() -> None:
+    node = leader_with(Configuration(1, (A,)), voters=(1,))
+    ask(node, ChangeKind.ADD, members=(D,))
+    assert waits_for(node) == "", "it is offered, and there is room"
+    node.step(SMALL)
+    words = (
+        "configuration 2 waits for space, the disks of nodes [1] are full: free some, or trim the "
+        "log"
+    )
+    assert waits_for(node) == words
+    assert refusal(ask(node, ChangeKind.ADD, members=(E,))).endswith(words)
+    node.step(DiskFullChanged(True, 0, 0))
+    assert refusal(ask(node, ChangeKind.ADD, members=(E,))).endswith(words), "not even for a TRIM"
+    node.step(DiskFullChanged(False))
+    assert waits_for(node) == ""
+
+
+def test_s9_a_change_that_waits_for_a_majority_s_space_says_whose() -> None:
+    node = leader_with(THREE)
+    for peer in (2, 3):
+        says_full(node, peer)
+    ask(node, ChangeKind.ADD, members=(D,))
+    assert "the disks of nodes [2, 3] are full" in waits_for(node)
+    says_full(node, 3, is_full=False)
+    assert waits_for(node) == ""
+
+
+def test_s9_a_change_that_is_appended_and_that_full_disks_may_not_take_says_whose() -> None:
+    node = leader_with(THREE)
+    ask(node, ChangeKind.ADD, members=(D,))
+    append(node, WITH_D)
+    assert "configuration" not in waits_for(node)
+    for peer in (2, 3):
+        says_full(node, peer)
+    assert "configuration 2 waits for space, the disks of nodes [2, 3]" in waits_for(node)
+    assert "waits for space" in refusal(ask(node, ChangeKind.REMOVE, C.number))
+    all_have(node, 2)
+    assert waits_for(node) == ""
+
+
+def test_a_replica_that_does_not_lead_says_nothing_of_waiting() -> None:
+    node = OneNode(newest_level=4)
+    node.step(SMALL)
+    assert waits_for(node) == ""
