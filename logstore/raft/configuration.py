@@ -31,6 +31,7 @@ from logstore.format.message import NODE_ID_MAX
 from logstore.limits import MEMBER_LABELS_MAX, NODES_MAX
 from logstore.model import NO_NODE, NodeId
 from logstore.raft.quorum import VoterSets
+from logstore.settings import PortOffset
 
 # Labels of a learner that the leader acts on by itself, once it has joined and caught up.
 PROMOTE_LABEL = "promote=auto"
@@ -149,8 +150,10 @@ def add_learner(configuration: Configuration, member: Member) -> Configuration |
             f"a member has at most {MEMBER_LABELS_MAX - 1} labels: one is left for what it is to "
             "become",
         )
-    return _taken(configuration, member) or _next(
-        configuration, learners=(*configuration.learners, member)
+    return (
+        _taken(configuration, member)
+        or _overlapped(configuration, member)
+        or _next(configuration, learners=(*configuration.learners, member))
     )
 
 
@@ -341,6 +344,21 @@ def _taken(
             return Refused(
                 Refusal.ADDRESS_TAKEN,
                 f"{other.host}:{other.port} is that of node {other.number}: choose another one",
+            )
+    return None
+
+
+def _overlapped(configuration: Configuration, member: Member) -> Refused | None:
+    """Whose ports `member` would share on one host, where its replica could not listen. Only a new
+    address is judged: members of older configuration files may be eight ports apart, for their
+    produce ports lie elsewhere."""
+    for other in members(configuration):
+        if other.host == member.host and abs(other.port - member.port) < len(PortOffset):
+            return Refused(
+                Refusal.ADDRESS_TAKEN,
+                f"{member.host}:{member.port} overlaps node {other.number}'s ports {other.port} to "
+                f"{other.port + len(PortOffset) - 1}: choose one that is {len(PortOffset)} or more "
+                "away",
             )
     return None
 

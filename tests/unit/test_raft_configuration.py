@@ -157,6 +157,18 @@ def test_a_voter_that_was_not_heard_is_part_of_its_sets_size() -> None:
             lambda: add_learner(THREE, member(4, host="node-2")),
             Refusal.ADDRESS_TAKEN, "node-2:7000 is that of node 2",
         ),
+        (
+            lambda: add_learner(THREE, member(4, host="node-2", port=7008)),
+            Refusal.ADDRESS_TAKEN, "node-2:7008 overlaps node 2's ports 7000 to 7008",
+        ),
+        (
+            lambda: add_learner(LEARNING, member(5, host="node-4", port=6992)),
+            Refusal.ADDRESS_TAKEN, "node-4:6992 overlaps node 4's ports",
+        ),
+        (
+            lambda: replace_elsewhere(THREE, A, "node-1", 7001),
+            Refusal.ADDRESS_TAKEN, "overlaps node 1's ports",
+        ),
         (lambda: add_learner(THREE, member(4, 2)), Refusal.UUID_TAKEN, "that of node 2"),
         (lambda: take_place(LEARNING, D, C.uuid), Refusal.UUID_TAKEN, "that of node 3"),
         (lambda: add_learner(LEARNING, member(4, 44)), Refusal.NUMBER_TAKEN, "node 4"),
@@ -238,3 +250,16 @@ def test_a_voter_is_replaced_by_one_replica_at_a_time() -> None:
     assert isinstance(second, Refused)
     assert "node 4 at other:9000 is to replace node 2 already" in second.text
     assert done(replace_elsewhere(first, C, "third", 9000)).learners[1].number == 5
+
+
+def test_replicas_of_one_host_may_be_nine_ports_apart_and_older_ones_eight() -> None:
+    """A lost voter of an older configuration file is replaced in its place."""
+    for port in (6_991, 7_009):
+        assert isinstance(add_learner(THREE, member(4, host="node-2", port=port)), Configuration)
+    close = tuple(member(each, host="here", port=7_000 + 8 * each) for each in range(1, 4))
+    found = replace_in_place(Configuration(1, close), close[1])
+    while isinstance(found, Configuration) and found.incoming:
+        found = finish(found)
+    assert isinstance(found, Configuration)
+    [place] = found.learners
+    assert isinstance(take_place(found, place, bytes(range(16))), Configuration)
