@@ -3,7 +3,9 @@ refusing a level that this version does not read (SAFETY S11).
 
 Owns when a leader appends the entry that raises the level, and what a follower does with one that
 is too new for it. `commit` says when the level is raised. Invariant: a leader appends such an entry
-only for the next level, which every voter has reported to read.
+only for the next level, which every voter and every learner that answers has reported to read. A
+silent learner is not waited for: it counts in no majority, reads no further if it comes back as an
+older version, and is promoted once it reads the log's level (C8).
 """
 
 from __future__ import annotations
@@ -97,6 +99,8 @@ def _why_busy(state: State, leading: Leading) -> str:
         return "this leader is not ready yet"
     if leading.raising is not None:
         return "another request raises the level"
+    if leading.change is not None and not leading.change.index:  # its voters are not counted yet
+        return "a change of the members is about to begin: `logstore member list` shows it"
     if not gens.may_open(state):
         return "the leader takes no entries now: its disk is full or damaged, or it hands over"
     return ""
@@ -110,10 +114,14 @@ def _why_never(state: State, leading: Leading, level: int) -> str:
     newest = {state.config.node: state.config.newest_level} | {
         peer: each.newest_level
         for peer, each in leading.progress.items()
-        if each.newest_level and not _is_silent(state, each)
+        if peer in state.members and each.newest_level and not _is_silent(state, each)
     }
+    voters = (state.config.node, *state.electors)
     return "; ".join(
-        f"node {node} reads levels up to {reads}" for node, reads in newest.items() if reads < level
+        f"node {node} reads levels up to {reads}"
+        + ("" if node in voters else ": it is a learner, start a newer version there or remove it")
+        for node, reads in newest.items()
+        if reads < level
     )
 
 
@@ -121,8 +129,8 @@ def _who_is_silent(state: State, leading: Leading) -> str:
     """Which voters have not said lately what they read; empty: all have."""
     return "; ".join(
         f"node {peer} has not answered lately"
-        for peer, each in leading.progress.items()
-        if _is_silent(state, each)
+        for peer in state.electors
+        if _is_silent(state, leading.progress[peer])
     )
 
 

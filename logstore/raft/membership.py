@@ -326,6 +326,8 @@ def _why_behind(state: State, leading: Leading, node: NodeId) -> str:
         return f"node {node} has not answered within an election timeout"
     if progress.is_disk_full:  # it takes no batches: as a voter it would only raise the majority
         return _full_learner(node)
+    if (progress.newest_level or 0) < (level := _newest_level(state, leading)):
+        return f"node {node} has not said that it reads format level {level}: run a newer version"
     log = state.log
     if progress.match == log.last_index:
         return ""
@@ -371,6 +373,11 @@ def _why_no_space(state: State, leading: Leading, change: Change) -> str:
 
 def _full_learner(node: NodeId) -> str:
     return f"node {node} reports a full disk: free some space there before it becomes a voter"
+
+
+def _newest_level(state: State, leading: Leading) -> int:
+    """Of the log, or to which it is being raised: no voter may stop at it (S11)."""
+    return state.level if leading.raising is None else leading.raising.level
 
 
 def _why_not_lost(state: State, leading: Leading, event: ChangeRequested) -> str:

@@ -241,8 +241,8 @@ class OneNode:
 
     def hear_reply(self, sender: int, round: int, *, faulty: int = 0) -> list[Effect]:
         at = Index(faulty)
-        reply = HeartbeatReply(self.core.term, round, self.core.last_index, at, at)
-        return self.hear(sender, reply)
+        fields = (self.core.term, round, self.core.last_index, at, at)
+        return self.hear(sender, HeartbeatReply(*fields, newest_level=self.config.newest_level))
 
     # --- short cuts ---
 

@@ -102,7 +102,7 @@ def all_have(node: OneNode, *peers: int) -> list[Effect]:
 
 def joined(node: OneNode, number: int) -> None:
     """A learner has answered a heartbeat, and has the whole log."""
-    node.hear(number, HeartbeatReply(node.core.term, 1, node.core.last_index, Index(0), Index(0)))
+    node.hear_reply(number, 1)
     node.hear_match(number, node.core.last_index)
 
 
