@@ -16,10 +16,15 @@ from actors.ingress.replica_info import ReplicaInfo
 from actors.ingress.sockets_and_rings import ToRaft
 from logstore.errors import ErrorCode, FormatError
 from logstore.format.client_messages import DoneReply
-from logstore.format.configuration_body import NO_UUID, Member, MemberRole, roles
+from logstore.format.configuration_body import (
+    NO_UUID,
+    Member,
+    MemberRole,
+    is_host_name,
+    roles,
+)
 from logstore.format.member_messages import MemberChangeKind, MemberChangeRequest, decode_place
 from logstore.format.message import NODE_ID_MAX
-from logstore.limits import MEMBER_HOST_MAX_BYTES
 from logstore.model import NO_NODE, EntryKind, NodeId
 from logstore.raft.effects import MembersChanged
 from logstore.raft.events import ChangeKind, ChangeRequested
@@ -138,11 +143,10 @@ def _place_fault(kind: MemberChangeKind, request: MemberChangeRequest, host: str
         return "where is it to run? Give its HOST:PORT" if kind is MemberChangeKind.ADD else ""
     if kind not in (MemberChangeKind.ADD, MemberChangeKind.REPLACE) or request.by:
         return f"an address is given, and {kind.name} needs none"
-    if len(host) > MEMBER_HOST_MAX_BYTES or not 1 <= request.port <= _BASE_PORT_MAX:
-        return (
-            f"port {request.port}: the first of {PORTS_PER_NODE} ports is 1 to {_BASE_PORT_MAX}, "
-            f"and a host has at most {MEMBER_HOST_MAX_BYTES} characters"
-        )
+    if not is_host_name(host):
+        return "the host is neither an IPv4 address nor a host name of at most 253 characters"
+    if not 1 <= request.port <= _BASE_PORT_MAX:
+        return f"port {request.port}: the first of {PORTS_PER_NODE} ports is 1 to {_BASE_PORT_MAX}"
     return ""
 
 

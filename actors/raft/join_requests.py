@@ -10,9 +10,9 @@ from actors.messages import JoinReceived, TellJoin
 from actors.raft.joining import leader_words
 from actors.raft.routes import Routes
 from logstore.errors import ErrorCode
-from logstore.format.configuration_body import NO_UUID, Member, roles
+from logstore.format.configuration_body import NO_UUID, Member, is_host_name, roles
 from logstore.format.peer_messages import JoinAnswer, JoinRequest
-from logstore.limits import MEMBER_HOST_MAX_BYTES, NODES_MAX
+from logstore.limits import NODES_MAX
 from logstore.model import NO_NODE, NodeId, Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import ChangeAnswered, MembersChanged
@@ -91,9 +91,8 @@ class JoinRequests:
 
 def _fault(received: JoinReceived, request: JoinRequest) -> str:
     """What no member can have; the rest the core checks."""
-    host = request.host
-    if not (0 < len(host) <= MEMBER_HOST_MAX_BYTES and host.isascii() and request.port):
-        return "a member has a host of 1 to 255 ASCII characters, and a port"
+    if not (is_host_name(request.host.decode("latin-1")) and request.port):
+        return "a member has an IPv4 address or a host name of ASCII, and a port"
     if received.sender == NO_NODE or received.sender_uuid == NO_UUID:
         return "a member has a number and a uuid"
     return ""

@@ -19,6 +19,7 @@ from logstore.model import NO_INDEX, NO_NODE, ReplicaState
 
 ASK_AGAIN_MAX_NS = 10_000_000_000
 NEVER_NS = 1 << 62
+REASON_MAX_BYTES = 1_024  # of a peer's text, for a log line and a status
 
 log = logging.getLogger("logstore.raft")
 
@@ -60,7 +61,7 @@ class Joining:
         elif answer.code != ErrorCode.NOT_LEADER:
             if answer.code == ErrorCode.NOT_READY:
                 self._wait_ns = self._first_wait_ns
-            self._refuse(f"node {received.sender}: {answer.reason.decode(errors='replace')}")
+            self._refuse(f"node {received.sender}: {_printable(answer.reason)}")
 
     def on_members(self, *, is_named: bool, was_member: bool) -> None:
         """Whether the configuration in force in this replica's own log names it. One that was a
@@ -87,6 +88,12 @@ class Joining:
         if self._logged != reason:
             self._logged = reason
             log.warning("%s", self.refusal)
+
+
+def _printable(reason: bytes) -> str:
+    """A peer's text in one line, as it may be logged."""
+    text = reason[:REASON_MAX_BYTES].decode(errors="replace")
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def leader_words(leader: int) -> str:

@@ -56,6 +56,7 @@ _HEAD_CRC = 20
 _MEMBER = struct.Struct("<HHBBH16s")
 _PORT_MAX = 0xFFFF
 _HOST = re.compile(r"[!-~]+")
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]*=[ -~]*")
 
 
@@ -105,6 +106,13 @@ def roles(configuration: Configuration) -> list[tuple[Member, MemberRole]]:
     ]
     found += [(each, MemberRole.INCOMING) for each in incoming if each not in voters]
     return found + [(each, MemberRole.LEARNER) for each in configuration.learners]
+
+
+def is_host_name(host: str) -> bool:
+    """Whether clients take it for an IPv4 address or a host name, and a log line or a command with
+    it says nothing else. Whoever asks for a place must have one; a CONFIG may hold others, which
+    were written before 2026-11-27 or come from a configuration file."""
+    return _HOST_NAME.fullmatch(host) is not None
 
 
 def encode_configuration(configuration: Configuration) -> bytes:

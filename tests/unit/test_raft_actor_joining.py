@@ -177,6 +177,14 @@ def test_the_newest_refusal_is_in_the_status_and_logged_once(raft, caplog):
     assert [each.getMessage() for each in caplog.records].count(words) == 1
 
 
+def test_what_a_peer_says_is_shown_in_one_bounded_line(raft):
+    recover(raft)
+    answer(raft, 2, ErrorCode.INVALID_REQUEST, "no\n\x1b[2J" + "x" * 5_000)
+    words = raft.status()["refusal"]
+    assert "node 2: no??[2Jxxx" in words
+    assert len(words) < 1_200
+
+
 def test_one_that_must_wait_asks_again_soon(raft):
     recover(raft)
     for _ in range(6):
@@ -269,6 +277,8 @@ def test_what_the_core_answers_goes_to_the_replica_that_asked_and_not_to_clients
     [
         (4, OTHER, JoinRequest(0, b"node-4")), (4, OTHER, JoinRequest(7100, b"")),
         (4, OTHER, JoinRequest(7100, "é".encode())), (4, OTHER, JoinRequest(7100, b"x" * 256)),
+        (4, OTHER, JoinRequest(7100, b"node-4\nnode 1 is gone")),
+        (4, OTHER, JoinRequest(7100, b"`reboot`")), (4, OTHER, JoinRequest(7100, b"\x1b[2J")),
         (4, NO_UUID, REQUEST), (0, OTHER, REQUEST),
     ],
 )  # fmt: skip
@@ -279,6 +289,7 @@ def test_what_no_member_can_have_is_refused(raft, number, uuid, request_):
     ask(raft, number, uuid, request_)
     [told] = answers(raft)
     assert told.message.code == ErrorCode.INVALID_REQUEST
+    assert request_.host in (b"", b"node-4") or request_.host not in told.message.reason
 
 
 class Route:
