@@ -81,6 +81,8 @@ class StartReports:
         uuid = start.replica_uuid
         if self._starts.learn(start):
             self._unsaved[uuid] = peer
+            for each in [each for each in self._unsaved if self._starts.seen(each) is None]:
+                del self._unsaved[each]  # forgotten for newer ones before a full disk had it
             self._ask_again(peer)
         seen = self._starts.seen(uuid)
         if seen == start and uuid in self._unsaved:  # new, or told again for want of space

@@ -20,6 +20,7 @@ from logstore.format.peer_messages import (
     VoteRequest,
 )
 from logstore.format.peer_starts import PeerStart
+from logstore.limits import PEER_STARTS_MAX
 from logstore.raft.effects import Answer
 from tests.unit.actor_stage import OUR_UUID
 from tests.unit.raft_stage import START_CHAIN, RaftStage, recovered
@@ -150,6 +151,22 @@ def test_without_space_a_start_is_saved_when_it_is_reported_again(raft):
     start = PeerStart(PEER_UUID, 4, 44)
     assert of(SaveStart, raft.heard(topology.WRITER)) == [SaveStart(start, (start,))]
     assert answers(raft) == []
+
+
+def test_starts_that_a_full_disk_never_has_are_kept_no_longer_than_they_are_known(raft):
+    """Of replicas that come and go, each with a uuid of its own."""
+    raft.recover()
+    uuids = [number.to_bytes(16, "big") for number in range(1, 4 * PEER_STARTS_MAX)]
+    for uuid in uuids:
+        raft.hear_of_start(2, StartReport(44), boot=4, uuid=uuid)
+    raft.heard(topology.WRITER)
+    kept = raft.raft._starts._unsaved
+    assert list(kept) == uuids[-PEER_STARTS_MAX:]
+    raft.heard(topology.INGRESS)
+    for uuid in uuids:
+        raft.say(topology.WRITER, StartSaved(PeerStart(uuid, 4, 44)))
+    assert answers(raft) == [StartSeen(uuid, 4, 44) for uuid in uuids[-PEER_STARTS_MAX:]]
+    assert not kept
 
 
 @pytest.mark.parametrize(("boot", "nonce"), [(3, 33), (4, 45)])
