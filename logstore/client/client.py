@@ -18,6 +18,7 @@ from logstore.client.core.routing import Routing
 from logstore.client.core.start import Start
 from logstore.client.digest import BatchDigest
 from logstore.client.endpoint import Endpoint, parse_endpoints
+from logstore.client.members_thread import MembersThread
 from logstore.client.producer import Producer
 from logstore.client.producer_options import ProducerOptions
 from logstore.client.reader import RangeReader
@@ -61,9 +62,11 @@ class LogClient:
         self._lock = threading.Lock()
         self._opened: list[Producer | Consumer | RangeReader | Watch] = []
         self._is_closed = False
+        self._members: MembersThread | None = None
         self.admin: Admin = Admin(self._host, self._routing, timeout_s=timeout_s)
         try:
             run(self._routing.check_endpoints(deadline_ns=seconds_from_now(timeout_s)))
+            self._members = MembersThread(self._routing)
         except BaseException:
             self.close()
             raise
@@ -235,6 +238,8 @@ class LogClient:
                 return
             self._is_closed = True
             opened, self._opened = self._opened, []
+        if self._members is not None:
+            self._members.close()
         with contextlib.ExitStack() as stack:
             stack.callback(self._context.close)
             stack.callback(self._routing.close)

@@ -20,11 +20,22 @@ from logstore.client.core.requests import NO_CLUSTER, Survey
 from logstore.client.core.steps import Host, Steps
 from logstore.client.endpoint import Endpoint
 from logstore.client.metadata import Metadata, parse_metadata
-from logstore.errors import InvalidRequest, NoQuorum, Unreachable, WrongCluster
+from logstore.errors import (
+    Closed,
+    InvalidRequest,
+    LogStoreError,
+    NoQuorum,
+    Unreachable,
+    WrongCluster,
+)
 from logstore.format.client_messages import MetadataReply, MetadataRequest
 
 # How long a client whose nodes are all silent looks for others, before it tries these again.
 REFRESH_S = 1.0
+# How often a client asks who the members are, if nothing else has told it: one that does nothing
+# while its cluster moves machine by machine must hear of new ones before all old ones are gone. It
+# costs a small request to each member, over connections that end with the first leader's answer.
+KEEP_CURRENT_S = 60.0
 
 
 class NoReplicaAnswers(Unreachable):
@@ -52,6 +63,7 @@ class Routing:
         self._configuration = 0  # of which they are the members; 0: of a configuration file
         self._cluster_id = NO_CLUSTER
         self._learned_from: Endpoint | None = None
+        self._learned_ns = host.clock.monotonic_ns()  # when members were told, or asked for, last
         self._term = 0
         self._leader = 0
         # A single endpoint cannot belong to two clusters.
@@ -133,6 +145,34 @@ class Routing:
         answers, nothing changes."""
         with contextlib.suppress(Unreachable):
             yield from self.limits(timeout_s=min(timeout_s, REFRESH_S))
+
+    def keep_current(self) -> Steps[float]:
+        """Ask who the members are, unless that was told within KEEP_CURRENT_S; the seconds until it
+        is time again. Where no replica answers, or all refuse, nothing changes: the next request
+        says why.
+
+        Raises:
+          Closed: the client is.
+        """
+        left_s = self._stays_current_s()
+        if left_s > 0:
+            return left_s
+        self._learned_ns = self._host.clock.monotonic_ns()
+        deadline_ns = self._host.deadline_ns(REFRESH_S)
+        try:
+            with _MetadataSurvey(self._host, self) as survey:
+                while answer := (yield from survey.next_answer(deadline_ns=deadline_ns)):
+                    if answer[1].leader == answer[1].node and answer[1].term >= self._term:
+                        break  # of others, some may be behind, or have left
+        except Closed:
+            raise
+        except LogStoreError:
+            pass
+        return self._stays_current_s()
+
+    def _stays_current_s(self) -> float:
+        passed_ns = self._host.clock.monotonic_ns() - self._learned_ns
+        return max(0.0, KEEP_CURRENT_S - passed_ns / 1e9)
 
     def has_left(self, node: int) -> bool:
         """Whether nodes are known, and it is none of them."""
@@ -225,6 +265,7 @@ class Routing:
                 self._cluster_id = metadata.cluster_id
             self._learned_from = self._learned_from or endpoint
             if metadata.nodes and self._is_newest(metadata):
+                self._learned_ns = self._host.clock.monotonic_ns()
                 self._nodes, self._configuration = metadata.nodes, metadata.configuration
             self._term = max(self._term, metadata.term)
         finally:
