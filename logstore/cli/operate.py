@@ -22,6 +22,7 @@ from logstore.cli.trouble import (
     install_words,
     leaderless_words,
     placement_words,
+    places_words,
     trouble_of,
     unheard_words,
 )
@@ -130,7 +131,7 @@ def _print_status(found: dict[str, Any]) -> None:
         processes = row["processes"].values()
         table.add_row(
             str(row["node"]),
-            str(row["role"]),
+            _role_words(row),
             str(row["pid"] or "-"),
             str(row.get("visible_lsn", "-")),
             str("-" if row["lag_payloads"] is None else row["lag_payloads"]),
@@ -152,6 +153,14 @@ def _print_status(found: dict[str, Any]) -> None:
         said = (unheard_words(row, lag), install_words(row), trouble_of(row), placement_words(row))
         for words in filter(None, said):
             say(f"node {row['node']}: {words}")
+    for words in places_words(found):
+        say(words)
+
+
+def _role_words(row: dict[str, Any]) -> str:
+    """What it does, or, of one that follows and does not count, what it is."""
+    is_learner = row["role"] == "follower" and row.get("member") == "learner"
+    return "learner" if is_learner else str(row["role"])
 
 
 def _print_verification(found: Verification) -> None:

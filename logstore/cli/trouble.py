@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from logstore.cli.cpu_list import cpu_words
-from logstore.client.status import UNREACHABLE
+from logstore.client.status import UNREACHABLE, voter_rows
 from logstore.format.level import refusal_of
 from logstore.limits import CLOCK_AHEAD_MAX_NS, MIB
 from logstore.raft.quorum import majority
@@ -75,9 +75,22 @@ def troubles_of(status: dict[str, Any]) -> str:
 
 def leaderless_words(status: dict[str, Any]) -> str:
     """Which nodes do not answer, where there is no leader; else empty, as where all answer."""
-    nodes = status["nodes"]
-    silent = [row["node"] for row in nodes if row["role"] == UNREACHABLE]
-    return silent_words(silent, len(nodes)) if silent and not status.get("leader") else ""
+    voters = voter_rows(status["nodes"])
+    silent = [row["node"] for row in voters if row["role"] == UNREACHABLE]
+    return silent_words(silent, len(voters)) if silent and not status.get("leader") else ""
+
+
+def places_words(status: dict[str, Any]) -> list[str]:
+    """Places that are reserved, and replicas that answered where the client was told to ask, and
+    are no members: removed, or yet to join."""
+    words = [
+        f"node {each['node']} has a place at {each['host']}:{each['port']}, and has not joined"
+        for each in status.get("reserved", ())
+    ]
+    for each in status.get("others", ()):
+        said = f"node {each['node']} at {each['host']}:{each['port']} is no member"
+        words.append(f"{said}: {each['refusal']}" if each.get("refusal") else said)
+    return words
 
 
 def silent_words(silent: list[int], nodes: int) -> str:

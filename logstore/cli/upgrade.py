@@ -64,10 +64,13 @@ def _say_levels(found: FormatLevels) -> None:
             say(f"node {node} takes no entries of the log: it {reads}")
         elif node in found.in_the_way:
             say(f"node {node} is in the way of level {found.newest}: it {reads}")
+        elif node in found.learners and not level:
+            say(f"node {node}, a learner, {reads}, and is not waited for")
         elif not level:
             say(f"node {node} {reads}")
     if found.level < found.common:
-        say(f"every replica reads level {found.common}: `logstore upgrade` raises the log to it")
+        who = "every voter" if silent else "every replica"
+        say(f"{who} reads level {found.common}: `logstore upgrade` raises the log to it")
     elif found.in_the_way:
         pass
     elif silent:

@@ -5,7 +5,7 @@ Pure: documents in, one document out. The shape is `logstore status --json`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -57,6 +57,10 @@ def merge_status(documents: Mapping[int, Document | None]) -> Document:
 
     The leader is the node that says of itself that it leads, in the newest term; its visible LSN is
     the commit LSN. Without a leader, the highest LSN that a replica shows is a lower bound of it.
+
+    `member` of a row: its role in the leader's configuration, or, without a leader, in the newest
+    one that a replica names; None: the log has none, or it is not named there. `reserved`: the
+    places in it of replicas that have not joined.
     """
     answers = {node: document for node, document in documents.items() if document}
     leaders = [
@@ -71,6 +75,8 @@ def merge_status(documents: Mapping[int, Document | None]) -> Document:
     measured = (answers[leader].get("lag") or {}).get("followers", ()) if leader else ()
     lags = {row["node"]: row["payloads"] for row in measured} | {leader: 0}
     leading = answers.get(leader, {})
+    named = leading.get("members") or _newest_members(answers.values())
+    members = {int(each["number"]): each for each in named.get("members", ()) if named.get("id")}
     starts = [int(document.get("log_start_lsn", 0)) for document in answers.values()]
     return {
         "commit_lsn": commit_lsn,
@@ -79,10 +85,29 @@ def merge_status(documents: Mapping[int, Document | None]) -> Document:
         "term": term,
         "nodes": [
             _node_row(node, documents[node], commit_lsn, lags.get(node))
-            | {"install": _install(node, documents[node] or {}, leading)}
+            | {
+                "install": _install(node, documents[node] or {}, leading),
+                "member": members[node]["role"] if node in members else None,
+            }
             for node in sorted(documents)
         ],
+        "reserved": [
+            {"node": node, "host": each["host"], "port": each["port"]}
+            for node, each in sorted(members.items())
+            if each["role"] == "reserved"
+        ],
     }
+
+
+def _newest_members(answers: Iterable[Document]) -> Document:
+    """The configuration with the highest id that a replica names; it may not last."""
+    named = [document["members"] for document in answers if document.get("members")]
+    return max(named, key=lambda each: int(each.get("id", 0)), default={})
+
+
+def voter_rows(nodes: Iterable[Document]) -> list[Document]:
+    """Those of a status' rows that count in a majority; all where no configuration says so."""
+    return [row for row in nodes if row.get("member") != "learner"]
 
 
 def _node_row(node: int, document: Document | None, commit_lsn: int, lag: int | None) -> Document:

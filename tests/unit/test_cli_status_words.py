@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from logstore.cli.trouble import install_words, leaderless_words, trouble_of, unheard_words
+from logstore.cli.trouble import (
+    install_words,
+    leaderless_words,
+    places_words,
+    trouble_of,
+    unheard_words,
+)
 
 ROW = {"node": 2, "state": "voter", "clock_skew_ms": {}}
 
@@ -30,6 +36,27 @@ def test_without_a_leader_the_nodes_that_do_not_answer_are_named() -> None:
     assert leaderless_words(few) == "nodes without an answer: 1, 2 (a leader needs 2 of 3)"
     assert leaderless_words(status | {"leader": 3}) == ""
     assert leaderless_words({"leader": 0, "nodes": others}) == ""
+
+
+def test_a_learner_is_no_node_that_a_leader_needs() -> None:
+    rows = [{"node": node, "role": "unreachable", "member": "voter"} for node in (1, 2)]
+    rows += [{"node": node, "role": "unreachable", "member": "learner"} for node in (4, 5)]
+    few = {"leader": 0, "nodes": [*rows, {"node": 3, "role": "follower", "member": "voter"}]}
+    assert leaderless_words(few) == "nodes without an answer: 1, 2 (a leader needs 2 of 3)"
+
+
+def test_places_and_replicas_that_are_no_members_are_named() -> None:
+    assert places_words({"nodes": []}) == []
+    left = {"node": 2, "host": "h", "port": 7110, "state": "voter", "refusal": "it has left"}
+    status = {
+        "reserved": [{"node": 4, "host": "h", "port": 7130}],
+        "others": [left, left | {"node": 5, "refusal": ""}],
+    }
+    assert places_words(status) == [
+        "node 4 has a place at h:7130, and has not joined",
+        "node 2 at h:7110 is no member: it has left",
+        "node 5 at h:7110 is no member",
+    ]
 
 
 def test_a_replica_without_its_meta_is_not_said_to_wait_for_a_cluster() -> None:

@@ -14,6 +14,8 @@ from logstore.format.client_messages import (
     DoneReply,
     ErrorReply,
     InitializeRequest,
+    MetadataReply,
+    MetadataRequest,
     StatusReply,
     StatusRequest,
     TransferRequest,
@@ -88,6 +90,46 @@ def test_what_a_node_lacks_is_what_the_leader_says_where_it_knows() -> None:
 def test_without_a_leader_the_highest_visible_lsn_is_told() -> None:
     status = merge_status({1: None, 2: {"role": "follower", "term": 2, "visible_lsn": 8}})
     assert (status["leader"], status["commit_lsn"], status["term"]) == (0, 8, 2)
+
+
+def test_a_status_says_what_each_node_is_and_which_places_are_reserved() -> None:
+    """As the leader says, or, without one, as the newest configuration that a replica names."""
+    rows = [{"number": number, "role": "voter", "host": "h", "port": 7100} for number in (1, 2)]
+    learner = {"number": 3, "role": "learner", "host": "h", "port": 7120}
+    place = {"number": 4, "role": "reserved", "host": "h", "port": 7130}
+    newest = {"id": 5, "members": [*rows, learner, place]}
+    older = {"role": "follower", "term": 2, "members": {"id": 4, "members": rows}}
+    leader = {"role": "leader", "term": 2, "visible_lsn": 1, "members": newest}
+    for first in (leader, leader | {"role": "follower"}):
+        status = merge_status({1: first, 2: older, 3: None, 9: None})
+        assert [row["member"] for row in status["nodes"]] == ["voter", "voter", "learner", None]
+        assert status["reserved"] == [{"node": 4, "host": "h", "port": 7130}]
+    of_file = merge_status(
+        {1: {"role": "leader", "term": 1, "members": {"id": 0, "members": rows}}}
+    )
+    assert (of_file["nodes"][0]["member"], of_file["reserved"]) == (None, [])
+
+
+def test_a_status_shows_replicas_that_left_where_the_client_was_told_to_ask(
+    cluster: Cluster,
+) -> None:
+    left = {"role": "none", "node": 2, "state": "voter", "refusal": "it is no member any more"}
+    cluster.replicas[2].on[StatusRequest] = lambda _: StatusReply(json.dumps(left).encode())
+    named = {
+        "cluster_id": cluster.cluster_id.hex(), "node": 1, "leader": 1, "term": 1, "limits": {},
+        "configuration": 3, "nodes": [{"node": 1, "host": "127.0.0.1", "port": cluster.ports[1]}],
+    }  # fmt: skip
+    for node, replica in cluster.replicas.items():
+        reply = MetadataReply(json.dumps(named | {"node": node}).encode())
+        replica.on[MetadataRequest] = lambda _, reply=reply: reply
+    seeds = [f"127.0.0.1:{port}" for port in cluster.ports.values()]
+    with logstore.connect(seeds, timeout=10) as log:
+        found = log.admin.status()
+    assert [row["node"] for row in found["nodes"]] == [1]
+    assert found["others"] == [
+        {"host": "127.0.0.1", "port": cluster.ports[2]}
+        | {key: left[key] for key in ("node", "state", "refusal")}
+    ]
 
 
 def test_a_status_says_how_far_a_replica_is_that_begins_anew_at_the_log_start() -> None:

@@ -29,6 +29,7 @@ class Levels:
         self.level = 1
         self.newest: dict[int, int | None] = {1: 3, 2: 3, 3: 3}
         self.asked: list[int] = []
+        self.learners: tuple[int, ...] = ()
         for node, replica in cluster.replicas.items():
             replica.on[StatusRequest] = lambda _, node=node: self._status(node)
             replica.on[RaiseLevelRequest] = self._raise
@@ -38,6 +39,12 @@ class Levels:
         document: dict[str, Any] = {"role": role, "term": 1, "visible_lsn": 0, "level": self.level}
         if (newest := self.newest[node]) is not None:
             document["newest_level"] = newest
+        if self.learners:
+            rows = [
+                {"number": each, "role": "learner" if each in self.learners else "voter"}
+                for each in self.newest
+            ]
+            document["members"] = {"id": 2, "members": rows}
         return StatusReply(json.dumps(document).encode())
 
     def _raise(self, request: RaiseLevelRequest) -> DoneReply:
@@ -110,6 +117,22 @@ def test_a_node_that_does_not_answer_is_in_the_way_of_a_newer_level_only(
         f"{unknown}"
     )
     assert not levels.asked
+
+
+@pytest.mark.slow
+def test_a_learner_that_does_not_answer_is_in_nobody_s_way(
+    levels: Levels, capfd: pytest.CaptureFixture[str]
+) -> None:
+    levels.learners = (3,)
+    levels.newest[3] = 2
+    assert upgrade("--check") == 4, "one that answers is"
+    assert "node 3 is in the way of level 3" in capfd.readouterr().err
+    levels.cluster.replicas[3].stop()
+    assert upgrade("--check") == 3
+    said = capfd.readouterr().err
+    assert "node 3, a learner, does not answer, and is not waited for\nevery voter reads" in said
+    assert upgrade() == 0
+    assert levels.asked == [2, 3]
 
 
 def test_a_node_that_does_not_read_the_log_s_level_is_named(

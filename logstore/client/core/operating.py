@@ -49,6 +49,9 @@ from logstore.model import FIRST_LSN, Lsn
 STATUS_SETTLE_S = 1.0
 TRANSFER_TIMEOUT_S = 10.0
 TRANSFER_ANSWER_S = 5.0
+# The same for endpoints that the client was given and that are no member's: of a replica that left,
+# perhaps, or another name of a member.
+OTHERS_SETTLE_S = 0.2
 # A leader without a majority cannot confirm that it leads: after this, look for the next one.
 COMMIT_TIMEOUT_S = 2.0
 
@@ -77,21 +80,31 @@ def status(cluster: Cluster) -> Steps[dict[str, Any]]:
     host, routing, timeout_s = cluster
     nodes = yield from routing.current_nodes(timeout_s=timeout_s)
     documents: dict[int, dict[str, Any] | None] = dict.fromkeys(nodes)
+    others: dict[int, dict[str, Any]] = {}
     node_at = {endpoint: node for node, endpoint in nodes.items()}
     deadline_ns = host.deadline_ns(timeout_s)
     with Survey(
-        host, nodes.values(), StatusRequest(), StatusReply, cluster_id=routing.cluster_id
+        host, routing.endpoints(), StatusRequest(), StatusReply, cluster_id=routing.cluster_id
     ) as survey:
         while answer := (yield from survey.next_answer(deadline_ns=deadline_ns)):
-            node = node_at[answer[0]]
-            documents[node] = parse_status(answer[1].document, node=node)
+            endpoint, node = answer[0], node_at.get(answer[0], 0)
+            document = parse_status(answer[1].document, node=node)
+            if node:
+                documents[node] = document
+            elif (number := int(document.get("node", 0))) and number not in nodes:
+                others[number] = document | {"host": endpoint.host, "port": endpoint.port}
             # A dead replica must not delay the answers of the others.
-            deadline_ns = min(deadline_ns, host.deadline_ns(STATUS_SETTLE_S))
+            settle_s = STATUS_SETTLE_S if None in documents.values() else OTHERS_SETTLE_S
+            deadline_ns = min(deadline_ns, host.deadline_ns(settle_s))
     if not any(documents.values()):
         raise Unreachable("no replica answers: is the cluster up?")
     merged = merge_status(documents)
     for row in merged["nodes"]:
         row["host"], row["port"] = nodes[row["node"]].host, nodes[row["node"]].port
+    merged["others"] = [
+        {key: row.get(key) for key in ("node", "host", "port", "state", "refusal")}
+        for _, row in sorted(others.items())
+    ]
     merged["cluster_id"] = routing.cluster_id.hex()
     return merged
 

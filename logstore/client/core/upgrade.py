@@ -18,15 +18,17 @@ from logstore.format.level import FIRST_LEVEL
 
 class FormatLevels(msgspec.Struct, frozen=True):
     """The log's format level, and the newest one that each node's version reads; 0: the node does
-    not answer."""
+    not answer. A learner that does not is not waited for: it counts in no majority."""
 
     level: int
     newest_levels: dict[int, int]
+    learners: tuple[int, ...] = ()
 
     @property
     def common(self) -> int:
         """The highest level that every node is known to read, and the log's at least."""
-        return max(self.level, min(self.newest_levels.values()))
+        asked = [level for node, level in self.newest_levels.items() if self._is_asked(node, level)]
+        return max(self.level, min(asked, default=0))
 
     @property
     def newest(self) -> int:
@@ -46,7 +48,11 @@ class FormatLevels(msgspec.Struct, frozen=True):
             node
             for node, level in self.newest_levels.items()
             if level < self.newest and (level or self.level < self.newest)
+            if self._is_asked(node, level)
         ]
+
+    def _is_asked(self, node: int, level: int) -> bool:
+        return level > 0 or node not in self.learners
 
 
 def format_levels(cluster: Cluster) -> Steps[FormatLevels]:
@@ -61,6 +67,7 @@ def format_levels(cluster: Cluster) -> Steps[FormatLevels]:
             else int(row.get("newest_level", FIRST_LEVEL))
             for row in rows
         },
+        tuple(int(row["node"]) for row in rows if row.get("member") == "learner"),
     )
 
 
