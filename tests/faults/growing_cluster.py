@@ -29,6 +29,7 @@ from tests.faults.quick_cluster import RECOVERY_TIMEOUT_S, QuickCluster, quick_c
 
 PATIENCE_S = 90.0
 PACE_S = 0.002
+DIGITS = 18  # of a payload's number; before it are zeros
 
 
 def growing_config(replicas: int) -> Any:
@@ -209,5 +210,5 @@ class Load:
         with self._cluster.connect() as log:
             batches = log.read(self.lsns[0], self.lsns[-1], min_lsn=self.lsns[-1])
             payloads = [payload for batch in batches for payload in batch.payloads()]
-        found = [int(payload) for payload in payloads if payload.isdigit()]
+        found = [int(payload[-DIGITS:]) for payload in payloads if payload.isdigit()]
         assert found == list(range(self.appended))

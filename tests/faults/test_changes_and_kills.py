@@ -391,7 +391,7 @@ def test_a_learner_whose_disk_is_full_stays_one_and_can_be_removed(stage: Stage)
                 assert poll_until(
                     lambda: bool(cluster.counters(JOINING).get("disk_full")), PATIENCE_S
                 )
-                with pytest.raises(NotReady, match=f"node {JOINING} has not caught up: it "):
+                with pytest.raises(NotReady, match=f"node {JOINING} reports a full disk"):
                     log.admin.promote_member(JOINING, timeout=2)
             load.more()
             assert cluster.role(JOINING) == "learner"
