@@ -88,7 +88,8 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     `trims`: the TRIM entries in the log, whether they have acted or not. `level` is META's format
     level, `levels` are the entries that raise it (S11). `start_bytes` and `start_timestamp_ns` are
     of the entry at log start; 0 where damage hides them. `configurations`, `config_hidden_to` and
-    `has_config` are as in `RecoveredLog` (C5, C12). `starts`: those of peers, as seen (L7)."""
+    `has_config` are as in `RecoveredLog` (C5, C12). `starts`: those of peers, as seen (L7).
+    `was_named`: a committed CONFIG in the log names this replica (C9)."""
 
     cluster_id: bytes
     replica_uuid: bytes
@@ -116,6 +117,7 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     config_hidden_to: Index = NO_INDEX
     starts: tuple[PeerStart, ...] = ()
     has_config: bool = False
+    was_named: bool = False
 
 
 class ProcessGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=187):
@@ -200,7 +202,7 @@ class TellStart(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=202)
 
 class JoinReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=208):
     """ingress to raft: a replica asks to join (SAFETY L4); a replicator to raft: what a peer
-    answers to that."""
+    answers to that, or that this replica was removed (C10)."""
 
     sender: NodeId
     sender_uuid: bytes
@@ -208,8 +210,8 @@ class JoinReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2
 
 
 class TellJoin(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=209):
-    """raft to a replicator, to ask `peer` for a place in its cluster; to ingress, to answer the
-    replica `uuid` that asked under the number `peer`."""
+    """raft to a replicator, to ask `peer` for a place in its cluster, or whether this replica was
+    removed (C10); to ingress, to answer the replica `uuid` that asked under the number `peer`."""
 
     peer: NodeId
     message: JoinMessage

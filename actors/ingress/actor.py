@@ -229,7 +229,7 @@ class IngressActor:
                 if not self._comparisons.on_read_index(message):
                     self._reads.on_read_index(message)
             case effects.MembersChanged():
-                self._replica.members = message
+                self._replica.on_members_changed(message)
                 self._bounds.configurations.on_members(message)
             case effects.ChangeAnswered():
                 self._control.on_change(message)

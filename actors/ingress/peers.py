@@ -29,11 +29,13 @@ from logstore.format.peer_messages import (
     InitStatusRequest,
     JoinRequest,
     PreVoteRequest,
+    Removed,
+    RemovedQuestion,
     StartReport,
     TimeoutNow,
     VoteRequest,
 )
-from logstore.model import NO_NODE, NodeId
+from logstore.model import NO_INDEX, NO_NODE, NodeId
 from logstore.raft.bootstrap import SendInit
 from logstore.raft.configuration import members
 from logstore.raft.effects import Answer, MembersChanged
@@ -104,6 +106,10 @@ class Peers:
             if self._takes_init(envelope) if is_init else self._takes_join(envelope):
                 self._remember_init(envelope, routing_id)
                 return envelope, message
+        elif isinstance(message, RemovedQuestion):
+            if self._takes_join(envelope):
+                self._answer_if_removed(envelope, message, routing_id)
+                return None
         elif (speaker := self._speaker_of(envelope)) is not None:
             if is_bulk:
                 speaker.bulk_route = routing_id
@@ -130,6 +136,20 @@ class Peers:
         is_of_cluster = envelope.cluster_id == identity.cluster_id != ZERO_ID
         is_other = envelope.sender_uuid != identity.replica_uuid
         return self._is_for_us(envelope) and is_of_cluster and is_other
+
+    def _answer_if_removed(
+        self, envelope: Envelope, asked: RemovedQuestion, routing_id: bytes
+    ) -> None:
+        """To the replica that asks, whatever replica speaks under its number (C10): nothing else of
+        one that was removed is heard where there is a cluster. Said once, lost as any message."""
+        sender, replica = envelope.sender, self._replica
+        index = replica.removed_at(sender, envelope.sender_uuid, asked.config_index)
+        if index == NO_INDEX:
+            return
+        boot = replica.identity.boot
+        frame = replica.encode(Removed(index), target=sender, correlation=boot)
+        if not _try_send(self._control, routing_id, frame):
+            self._slots[Counter.SENDS_DROPPED] += 1
 
     def _remember_init(self, envelope: Envelope, routing_id: bytes) -> None:
         self._init_routes.pop(envelope.sender, None)

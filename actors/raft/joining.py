@@ -70,7 +70,9 @@ class Joining:
             return
         if is_named:
             self.is_admitted, self.refusal, self.deadline_ns = True, "", NEVER_NS
-        elif self.deadline_ns == NEVER_NS and not was_member:
+        elif was_member:
+            self.refusal, self.deadline_ns = "", NEVER_NS
+        elif self.deadline_ns == NEVER_NS:
             self._begin_to_ask()
 
     def _begin_to_ask(self) -> None:

@@ -43,6 +43,7 @@ from logstore.format.peer_messages import (
     InitPrepared,
     InitStatus,
     JoinAnswer,
+    Removed,
     StartMessage,
 )
 from logstore.limits import BULK_WINDOW_ENTRIES, CONTROL_MESSAGE_MAX_BYTES
@@ -293,7 +294,7 @@ class ReplicatorActor:
             elif isinstance(message, StartMessage):
                 uuid, boot = envelope.sender_uuid, envelope.correlation
                 self._to_raft.send(StartReceived(self.peer, uuid, boot, message))
-            elif isinstance(message, JoinAnswer):
+            elif isinstance(message, JoinAnswer | Removed):
                 self._to_raft.send(JoinReceived(self.peer, envelope.sender_uuid, message))
             else:
                 self._slots[Counter.FRAMES_DROPPED] += 1

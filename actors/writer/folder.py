@@ -114,7 +114,10 @@ class Folder:
         finally:
             reader.close()
         return msgspec.structs.replace(
-            report, configurations=kept.found, config_hidden_to=kept.hidden_to
+            report,
+            configurations=kept.found,
+            config_hidden_to=kept.hidden_to,
+            was_named=kept.was_named,
         )
 
     def _count_lost(self) -> None:

@@ -1,6 +1,6 @@
 """Messages between replicas: the control lane (at most 4 KiB) and the bulk lane (appends).
 
-Numbers 1-31 are the control lane, 32-63 the bulk lane; 17-31 and 37-63 are reserved for members
+Numbers 1-31 are the control lane, 32-63 the bulk lane; 19-31 and 37-63 are reserved for members
 and repair. Raft uses these structs as they are. Fields mean what
 they mean in the Raft thesis unless it is said otherwise.
 """
@@ -156,6 +156,21 @@ class JoinAnswer(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=16)
     reason: bytes
 
 
+class RemovedQuestion(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=17):
+    """Of a member that hears no leader: is it one still (SAFETY C10)? `config_index`: of the newest
+    CONFIG in its log, 0 if it has none. A replica that names the sender does not answer, nor does
+    an older version, which does not know this message."""
+
+    config_index: Index
+
+
+class Removed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=18):
+    """The CONFIG at `index` is committed, at or above the one that the question names, and names
+    the replica that asked in no role (SAFETY C10)."""
+
+    index: Index
+
+
 class Append(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=32):
     """One entry of the leader of `term`. The previous entry's index, term, next LSN and chain are
     header.index - 1, header.prev_term, header.first_lsn and header.prev_chain (S3). The body, if
@@ -241,7 +256,7 @@ ControlMessage = (
 )  # fmt: skip
 InitMessage = InitStatusRequest | InitStatus | InitPrepare | InitPrepared | InitCommit
 StartMessage = StartReport | StartSeen
-JoinMessage = JoinRequest | JoinAnswer
+JoinMessage = JoinRequest | JoinAnswer | RemovedQuestion | Removed
 BulkAnswer = AppendAccepted | AppendPersisted | AppendReject
 PeerMessage = (
     ControlMessage | InitMessage | StartMessage | JoinMessage | BulkAnswer | Append | Install
@@ -263,6 +278,8 @@ register(13, StartReport, "Q")
 register(14, StartSeen, "16sQQ")
 register(15, JoinRequest, "H", has_tail=True)
 register(16, JoinAnswer, "HH", has_tail=True)
+register(17, RemovedQuestion, "Q")
+register(18, Removed, "Q")
 register(32, AppendFrame, f"QQQ{ENTRY_HEADER_SIZE}s")
 register(33, AppendAccepted, "QQQ")
 register(34, AppendPersisted, "QQ")

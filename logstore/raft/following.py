@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from logstore.errors import InvariantViolated, ReplicaLost
 from logstore.format.entry import EntryHeader, Row
-from logstore.format.level import CONFIG_LEVEL, TRIM_LEVEL, level_of
+from logstore.format.level import CONFIG_LEVEL, FIRST_LEVEL, TRIM_LEVEL, level_of
 from logstore.format.peer_messages import (
     NO_ROUND,
     AppendAccepted,
@@ -106,6 +106,10 @@ def on_append(state: State, event: AppendReceived) -> None:
         state.following.lacks_space = True
         return
     prev = Position(Index(header.index - 1), header.prev_term, header.first_lsn, header.prev_chain)
+    if _begins_elsewhere(state, prev):
+        state.settle(event.ring_start, event.ring_end)  # the stream sends it again
+        _start_over(state, event.sender, WholeLogStart(prev, 0, 0, FIRST_LEVEL))
+        return
     if not _matches(state, prev):
         _reject(state, event)
         return
@@ -147,7 +151,7 @@ def finish_install(state: State) -> None:
     """The writer may have answered that the log starts over. Log start is committed, in any term;
     only now may anything claim it (G5a)."""
     installing = state.installing
-    if installing is None or state.persists.persisted < installing.start:
+    if installing is None or not state.persists.is_answered(installing.seq):
         return
     state.installing = None
     state.verified = max(state.verified, installing.start)
@@ -183,6 +187,16 @@ def _takes_stream(state: State, sender: NodeId, stream: int, level: int) -> bool
     return state.installing is None
 
 
+def _begins_elsewhere(state: State, prev: Position) -> bool:
+    """Whether this replica joined, has no entry yet, and `prev` is before the first entry of all,
+    at another LSN than it heard of: from replicas that had trimmed theirs, which its leader has not
+    yet (L4). Every log that was never trimmed begins there."""
+    start = state.log.start
+    is_first = prev.index == state.log.last_index == NO_INDEX and state.config.has_joined
+    is_alike = (prev.term, prev.chain) == (start.term, start.chain)
+    return is_first and is_alike and prev.next_lsn not in (start.next_lsn, 0)
+
+
 def _has_entry_at(state: State, start: Position) -> bool:
     """Whether this log has the entry at the leader's log start (G5). What lies at or below the
     commit index is that entry. Above it the record here says, or the entry after it; where damage
@@ -207,7 +221,8 @@ def _has_entry_at(state: State, start: Position) -> bool:
 
 
 def _start_over(state: State, sender: NodeId, whole: WholeLogStart) -> None:
-    """Drop the log: it ends below the leader's log start, or has another entry there (G5a)."""
+    """Drop the log: it ends below the leader's log start, or has another entry there (G5a); or it
+    has no entry, and begins at another LSN (L4)."""
     start = whole.position
     state.alarm(
         f"node {state.config.node} drops its log, which ends at entry {state.log.last_index}: the "

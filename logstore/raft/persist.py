@@ -67,9 +67,13 @@ class PersistQueue:
     def start_over(self, start_index: Index, *, now_ns: int) -> int:
         """Add the InstallLog of a log start at `start_index`, which nothing claims before its
         answer; returns its sequence number (G5a)."""
-        self.truncate(start_index, now_ns=now_ns)
+        self.truncate(Index(max(start_index, 1)), now_ns=now_ns)
         self._outstanding[-1].last_index = start_index
         return self.last_seq
+
+    def is_answered(self, seq: int) -> bool:
+        """Whether the writer has answered `seq`, and with it all before."""
+        return not self._outstanding or self._outstanding[0].seq > seq
 
     def sizes_above(self, seq: int) -> list[int]:
         """The body sizes of the entries that were ordered after `seq`; a truncation's is 0."""

@@ -8,10 +8,12 @@ taken for one that never had: damage hides nothing there.
 
 from __future__ import annotations
 
+from itertools import chain
+
 import msgspec
 
 from logstore.errors import CorruptData, FormatError
-from logstore.format.configuration_body import Configuration, decode_configuration
+from logstore.format.configuration_body import Configuration, decode_configuration, roles
 from logstore.model import NO_INDEX, EntryKind, Index
 from logstore.storage.log_reader import LogReader
 from logstore.storage.recovery import Recovered
@@ -22,22 +24,25 @@ _SEARCHED_MAX = 4_096
 
 class KeptConfigurations(msgspec.Struct, frozen=True):
     """`found`: (index, what it holds), rising. `hidden_to`: the highest index at which a CONFIG may
-    lie that cannot be read; NO_INDEX: none does."""
+    lie that cannot be read; NO_INDEX: none does. `was_named`: a committed one names this replica,
+    perhaps one that is older than those (C9)."""
 
     found: tuple[tuple[Index, Configuration], ...]
     hidden_to: Index
+    was_named: bool = False
 
 
 def kept_configurations(reader: LogReader, recovered: Recovered) -> KeptConfigurations:
-    """Read them, a body for each."""
+    """Read them, a body for each. Older ones are read only until one names this replica: where the
+    newest does not, it was removed, or has not caught up since it joined."""
     found: list[tuple[Index, Configuration]] = []
     hidden_to = NO_INDEX
     for index in reversed(recovered.configs):
-        try:
-            found.insert(0, (index, decode_configuration(reader.read_body(index))))
-        except (CorruptData, FormatError):
+        configuration = _read(reader, index)
+        if configuration is None:
             hidden_to = max(hidden_to, index)
             continue
+        found.insert(0, (index, configuration))
         if index <= recovered.commit_floor:
             break
     if recovered.configs or recovered.meta.meta.has_config:
@@ -45,7 +50,31 @@ def kept_configurations(reader: LogReader, recovered: Recovered) -> KeptConfigur
     newest_committed = max(
         (index for index, _ in found if index <= recovered.commit_floor), default=NO_INDEX
     )
-    return KeptConfigurations(tuple(found), hidden_to if hidden_to > newest_committed else NO_INDEX)
+    committed = [each for index, each in found if index <= recovered.commit_floor]
+    older = [index for index in recovered.configs if index < newest_committed]
+    uuid = recovered.meta.meta.replica_uuid
+    return KeptConfigurations(
+        tuple(found),
+        hidden_to if hidden_to > newest_committed else NO_INDEX,
+        was_named=any(
+            _names(each, uuid)
+            for each in chain(committed, (_read(reader, index) for index in reversed(older)))
+        ),
+    )
+
+
+def _read(reader: LogReader, index: Index) -> Configuration | None:
+    """None: damage hides it."""
+    try:
+        return decode_configuration(reader.read_body(index))
+    except (CorruptData, FormatError):
+        return None
+
+
+def _names(configuration: Configuration | None, uuid: bytes) -> bool:
+    return configuration is not None and any(
+        member.uuid == uuid for member, _ in roles(configuration)
+    )
 
 
 def _hidden_by_damage(reader: LogReader, recovered: Recovered) -> Index:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutant
 
-C5, C6, C7, C9 = "SAFETY C5", "SAFETY C6", "SAFETY C7", "SAFETY C9"
+C5, C6, C7, C9, C10 = "SAFETY C5", "SAFETY C6", "SAFETY C7", "SAFETY C9", "SAFETY C10"
 L4, L5 = "SAFETY L4", "SAFETY L5"
 _CONFIGURATION = "logstore.raft.configuration"
 _CONFIGURATIONS = "logstore.raft.configurations:Configurations"
@@ -291,4 +291,39 @@ _JOINS = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_COUNTING, *_CHANGES, *_JOINS)
+# --- who was removed ---
+
+_REMOVALS = (
+    mutant(
+        "members-removed-though-named",
+        C10,
+        "actors.ingress.replica_info:ReplicaInfo.removed_at",
+        "return NO_INDEX if names else known.index",
+        "return known.index",
+        "a member that hears no leader is told that it was removed",
+        unreachable="it shows nothing until its log has another CONFIG, which breaks no promise: "
+        "tests/unit/test_ingress_removed.py finds it",
+    ),
+    mutant(
+        "members-removed-by-an-older-one",
+        C10,
+        "actors.ingress.replica_info:ReplicaInfo.removed_at",
+        "known is None or known.index < config_index",
+        "known is None",
+        "a replica that is behind the CONFIG that names another tells it that it was removed",
+        unreachable="that one looks again at the index, and asks only without a leader: "
+        "tests/unit/test_ingress_removed.py finds it",
+    ),
+    mutant(
+        "members-removed-without-proof",
+        C10,
+        "actors.raft.removal:Removal.on_told",
+        "self.was_member and ",
+        "",
+        "a replica that no CONFIG of its log has named believes that it was removed",
+        unreachable="one that was never named asks for a place and not whether it was removed: "
+        "tests/unit/test_raft_removal.py finds it",
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*_COUNTING, *_CHANGES, *_JOINS, *_REMOVALS)

@@ -5,29 +5,38 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from logstore.errors import ErrorCode
+from logstore.errors import ErrorCode, InvariantViolated
 from logstore.format.configuration_body import NO_UUID, Configuration, Member
+from logstore.format.entry import Row
+from logstore.format.level import FIRST_LEVEL
 from logstore.format.peer_messages import (
+    AppendAccepted,
+    AppendPersisted,
+    AppendReject,
     PreVoteReply,
     PreVoteRequest,
     VoteReply,
     VoteRequest,
 )
-from logstore.model import Index, NodeId, Role, Term
+from logstore.model import Index, Lsn, NodeId, Role, Term
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
     ChangeAnswered,
     Effect,
+    InstallLog,
     Lead,
     MembersChanged,
+    Persist,
     ProposeConfiguration,
     SaveLevel,
     StopLeading,
 )
 from logstore.raft.events import ChangeKind, ControlReceived, Tick
 from logstore.raft.joins import LOST_AFTER_TIMEOUTS
+from logstore.raft.log_view import WholeLogStart
 from tests.paper.member_cluster import replica
 from tests.paper.one_node import OneNode, of_type, rows_of, sent
 from tests.paper.test_changes_of_members import (
@@ -46,7 +55,7 @@ from tests.paper.test_changes_of_members import (
     offered,
     refusal,
 )
-from tests.paper.virtual_node import recovered
+from tests.paper.virtual_node import START, recovered
 
 D, E = replica(4), replica(5)
 PLACE = replace(D, uuid=NO_UUID)
@@ -334,3 +343,50 @@ def test_a_heartbeat_for_the_lost_replica_of_a_number_says_nothing_of_the_next_o
     node.tick(1)
     node.hear_heartbeat(2, term=1, prev=later)
     assert core.lost is None
+
+
+def learner_of(first_lsn: int) -> OneNode:
+    """An empty replica that joined, and heard of a log that begins there."""
+    node = OneNode(node=2)
+    config = replace(node.config, voters=(), has_joined=True, replica_uuid=B.uuid)
+    state = replace(recovered([]), start=replace(START, next_lsn=Lsn(first_lsn)))
+    node.core = RaftCore(config, state, node.files, node.core._state.random)
+    node.meta_seq = 0
+    node.step(Tick(node.now_ns, 0))
+    node.follow(1, 1)
+    return node
+
+
+def test_a_replica_that_joined_begins_its_log_where_its_leaders_begins() -> None:
+    """SAFETY L4: it heard from replicas that had trimmed theirs, its leader had not. It ended with
+    InvariantViolated, started again, and so on."""
+    first, second = rows_of([1, 1])
+    node = learner_of(5)
+    effects = node.hear_append(1, first, term=1)
+    [install] = of_type(effects, InstallLog)
+    assert install.start == WholeLogStart(START, 0, 0, FIRST_LEVEL)
+    assert not sent(effects, AppendAccepted) + sent(effects, AppendReject)
+    assert node.core.is_installing
+    assert not of_type(node.hear_append(1, first, term=1), Persist)
+    assert node.core.persisted == 0
+    node.flush()
+    assert not node.core.is_installing
+    effects = node.hear_append(1, first, term=1) + node.hear_append(1, second, term=1)
+    assert [each.header for each in of_type(effects, Persist)] == [first.header, second.header]
+    effects = node.flush()
+    assert sent(effects, AppendPersisted) == [(1, AppendPersisted(Term(1), Index(2)))]
+
+
+@pytest.mark.parametrize("has_joined", [True, False])
+def test_a_log_that_is_not_empty_or_of_a_founder_begins_nowhere_else(has_joined: bool) -> None:
+    """SAFETY S3: two founders have one first LSN, and so has a log with entries."""
+    first = rows_of([1])[0]
+    elsewhere = Row.of(replace(first.header, first_lsn=Lsn(5)))
+    node = learner_of(START.next_lsn) if has_joined else OneNode(node=2)
+    if has_joined:
+        node.hear_append(1, first, term=1)
+        node.flush()
+    else:
+        node.follow(1, 1)
+    with pytest.raises(InvariantViolated, match="same entry, different log"):
+        node.hear_append(1, elsewhere, term=1)

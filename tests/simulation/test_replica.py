@@ -18,8 +18,10 @@ from actors.simulation.world.process import Process
 from actors.supervisor.restarts import VITAL
 from logstore.errors import ReplicaLost
 from logstore.format.configuration_body import Configuration, Member
+from logstore.format.level import NEW_LOG_LEVEL
 from logstore.model import Index, NodeId
 from logstore.raft.effects import MembersChanged
+from logstore.raft.events import ChangeKind, ChangeRequested
 from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster
 
 
@@ -115,6 +117,29 @@ def test_a_spare_replicator_runs_alone_once_raft_wants_one_and_restarts_alone(
     replica.start()
     stage.run_for(SECOND_NS)
     assert processes_of(replica).keys() == before.keys()
+    assert stage.problems == []
+
+
+def test_a_voter_that_was_removed_while_it_was_away_hears_so_from_the_others() -> None:
+    """SAFETY C10: its log still names it, and no member answers anything else that it sends."""
+    stage = QuietCluster(new_log_level=NEW_LOG_LEVEL)
+    stage.run_for(4 * SECOND_NS)
+    [leader], away = stage.leaders, stage.follower
+    stage.replica(away).kill()
+    raft: Any = stage.replica(leader)._actors[topology.RAFT]
+    request = ChangeRequested(1, ChangeKind.REMOVE, node=NodeId(away))
+    raft._step(raft._core, request)
+    raft._routes.flush(raft._now_ns)
+    stage.run_for(4 * SECOND_NS)
+    assert [each.number for each in raft._core.configuration[2].voters].count(away) == 0
+    stage.replica(away).start()
+    stage.run_for(3 * SECOND_NS)
+    removed: Any = stage.replica(away)._actors[topology.RAFT]
+    assert not removed._membership.is_removed, "its own log does not say so"
+    stage.run_for(6 * SECOND_NS)
+    assert removed._membership.is_removed
+    assert "the configuration at entry" in removed._membership.refusal
+    assert stage.leaders == [leader]
     assert stage.problems == []
 
 

@@ -29,6 +29,7 @@ from logstore.format.peer_messages import (
     JoinAnswer,
     JoinRequest,
     PreVoteReply,
+    Removed,
     StartSeen,
     VoteReply,
     VoteRequest,
@@ -466,6 +467,7 @@ def test_an_answer_for_one_replica_does_not_go_to_another_of_its_number(stage):
         HeartbeatReply(3, 1, 0, 0, 0),
         InitStatus(0, 0, bytes(16)),
         StartSeen(OUR_UUID, 1, 1),
+        Removed(5),
     ],
     ids=lambda each: type(each).__name__,
 )

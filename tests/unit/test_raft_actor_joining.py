@@ -42,7 +42,10 @@ def recover(raft, **changes):
 def requests(raft):
     """To each peer."""
     return {
-        peer: [each.message for each in of(TellJoin, raft.heard(topology.replicator(peer)))]
+        peer: of(
+            JoinRequest,
+            [each.message for each in of(TellJoin, raft.heard(topology.replicator(peer)))],
+        )
         for peer in (2, 3)
     }
 

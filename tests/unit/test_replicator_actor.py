@@ -18,6 +18,8 @@ from logstore.format.peer_messages import (
     Install,
     JoinAnswer,
     JoinRequest,
+    Removed,
+    RemovedQuestion,
     VoteReply,
 )
 from logstore.raft.effects import Rewind, Send, StopLeading
@@ -299,6 +301,15 @@ def test_a_replica_that_joins_asks_and_hears_the_answer(leading):
     assert asked in leading.controls()
     leading.answer(refused, is_bulk=False)
     assert leading.heard() == [JoinReceived(PEER, PEER_UUID, refused)]
+
+
+def test_a_member_asks_whether_it_was_removed_and_hears_the_answer(leading):
+    leading.tell(TellJoin(PEER, RemovedQuestion(7)))
+    assert RemovedQuestion(7) in leading.controls()
+    leading.answer(Removed(9), is_bulk=False)
+    leading.answer(Removed(9), is_bulk=False, uuid=b"x" * 16)
+    leading.answer(RemovedQuestion(9), is_bulk=False)
+    assert leading.heard() == [JoinReceived(PEER, PEER_UUID, Removed(9))]
 
 
 def test_an_answer_of_many_frames_is_dropped_and_counted(leading):

@@ -108,6 +108,27 @@ def test_those_of_sealed_pairs_are_found(short_cuts: str, monkeypatch: pytest.Mo
     assert kept(trial) == KeptConfigurations(((index, configuration(1)),), Index(0))
 
 
+def test_an_older_one_that_names_this_replica_is_known_of() -> None:
+    """SAFETY C9: it was a member, and was removed if the newest one does not name it."""
+    trial = log_of()
+    trial.restart()
+    assert trial.recovered is not None
+    own = Member(NodeId(2), trial.recovered.meta.meta.replica_uuid, "node-2", 7100)
+    named = Configuration(2, configuration(1).voters, learners=(own,))
+    add_config(trial, 1)
+    body = encode_configuration(named)
+    trial.commit_body(EntryKind.CONFIG, body, commit=0)
+    at_named = trial.writer.last.header.index
+    assert not kept(trial).was_named, "it is not known to be committed"
+    newest = add_config(trial, 3, commit=at_named)
+    assert kept(trial).was_named
+    trial.commit(1, [8], commit=newest)
+    found = kept(trial)
+    assert (found.found, found.was_named) == (((newest, configuration(3)),), True)
+    damage_body(trial, at_named)
+    assert not kept(trial).was_named
+
+
 def test_a_truncated_one_is_gone() -> None:
     trial = log_of()
     index = add_config(trial, 1)

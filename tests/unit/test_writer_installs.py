@@ -4,6 +4,7 @@ G5a, F4, F6, F7, S8, S9).
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from actors.topology import Counter
@@ -13,7 +14,7 @@ from logstore.raft.events import DiskFullChanged, LogStartMoved, MetaPersisted, 
 from logstore.storage.log_reader import BelowLogStart, LogReader
 from logstore.storage.log_writer import LogWriter
 from logstore.storage.meta_store import newest_meta
-from logstore.storage.segment import log_start_at, segment_numbers
+from logstore.storage.segment import log_start_at, row_at_start, segment_numbers
 from tests.crash.storage_trial import entry_elsewhere
 from tests.unit.test_writer_trims import BIG, folder, three_pairs
 from tests.unit.writer_stage import HeldCalls, WriterStage
@@ -271,3 +272,21 @@ def test_recovery_after_it_hands_over_the_stamp_and_bytes_at_log_start(tmp_path)
     assert (recovered.start_index, recovered.last_row.header.index) == (20, 21)
     assert recovered.start_bytes == BEFORE.header.cumulative_bytes
     assert recovered.start_timestamp_ns == BEFORE.header.timestamp_ns
+
+
+def test_an_empty_log_begins_at_another_lsn(tmp_path):
+    """SAFETY L4: a replica that joined heard of the wrong one."""
+    stage = WriterStage(tmp_path)
+    stage.bear()
+    stage.heard()
+    own = newest_meta(stage.disk, folder(stage)).log_start
+    seq = stage.order_install(row_at_start(msgspec.structs.replace(own, next_lsn=41)))
+    stage.settle()
+    assert stage.heard() == [Persisted(seq)]
+    stage.persist(8)
+    stage.settle()
+    reader = LogReader(stage.disk, folder(stage))
+    assert reader.row(1).header.first_lsn == 41
+    [recovered] = started_again(stage, tmp_path).born
+    assert (recovered.start_index, recovered.start_next_lsn, recovered.damage) == (0, 41, "")
+    assert recovered.last_row.header.index == 1

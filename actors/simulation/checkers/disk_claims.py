@@ -69,7 +69,7 @@ class DiskClaims:
         dropped = log.chain_at(start.index + 1) or 0
         first = start.index + 1 if dropped else 0
         replica.unanswered.append(Order(effect.seq, start.index, start.chain, -1, first, dropped))
-        if replica.flushed_index >= start.index:
+        if replica.flushed_index >= start.index > 0:
             replica.flushed_index = start.index - 1
             replica.flushed_chain = log.chain_at(start.index - 1) or 0
         replica.faulty = []

@@ -107,6 +107,11 @@ class Logs:
         (G5); never what it knows committed there or above."""
         start, log = install.start.position, replica.log
         text = f"node {replica.node} drops its log for one that begins after entry {start.index}"
+        if not start.index:
+            if log.last_index:
+                self._report(Invariant.I19, f"{text}, and it has entries")
+            log.start_over(start)  # a replica that joined learns where the log begins (L4)
+            return
         if start.index <= log.start.index or log.chain_at(start.index) == start.chain:
             self._report(Invariant.I19, f"{text}, which it has")
         if start.index <= replica.commit:
