@@ -110,7 +110,7 @@ def roles(configuration: Configuration) -> list[tuple[Member, MemberRole]]:
 
 def is_host_name(host: str) -> bool:
     """Whether clients take it for an IPv4 address or a host name, and a log line or a command with
-    it says nothing else. Whoever asks for a place must have one; a CONFIG may hold others, which
+    it says nothing else. A request for a place must have one; a CONFIG may hold others, which
     were written before 2026-11-27 or come from a configuration file."""
     return _HOST_NAME.fullmatch(host) is not None
 

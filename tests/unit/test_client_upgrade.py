@@ -120,7 +120,7 @@ def test_a_node_that_does_not_answer_is_in_the_way_of_a_newer_level_only(
 
 
 @pytest.mark.slow
-def test_a_learner_that_does_not_answer_is_in_nobody_s_way(
+def test_a_learner_that_does_not_answer_is_not_in_the_way(
     levels: Levels, capfd: pytest.CaptureFixture[str]
 ) -> None:
     levels.learners = (3,)
