@@ -187,7 +187,8 @@ class FormatLevels:
         node = replica.node
         if level > self._level + 1:
             self._report(f"node {node} raises the log from level {self._level} to {level}")
-        for peer in sorted(self._record.electorate(replica).members):
+        # A learner that is silent is not asked, and when it was heard last is not known here.
+        for peer in sorted(self._record.electorate(replica).numbers):
             boot, newest = version.heard.get(peer, (0, 0))
             if peer != node and newest < level:
                 text = f"node {node} raises the log to level {level}; all it heard of node {peer} "
