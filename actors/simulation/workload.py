@@ -33,6 +33,7 @@ from actors.simulation.clients.trimmer import Trimmer
 from actors.simulation.clients.upgrader import Upgrader
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.faults.draw import vulnerable_nodes
+from actors.simulation.faults.script import FaultKind
 from actors.simulation.machines import ClusterMachines
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, ClientHost
@@ -265,6 +266,7 @@ class Workload:
             endpoint=cluster.endpoint,
             nodes=cluster.founders,
             joiners=cluster.nodes[len(cluster.founders) :],
+            has_lost_disks=any(each.kind is FaultKind.LOST_DISK for each in cluster.script.faults),
             random=stream(cluster.script.seed, f"client.{process.name}"),
             tell=cluster.ledger.tell,
             world_now=lambda: cluster.world.now_ns,
