@@ -42,6 +42,7 @@ def quiet_script(*faults: Fault, **ground: Any) -> Script:
         snapshot_every_batches=63,
         rows_kept=25,
         session_expiry_ms=2_325,
+        is_lost_replaced=True,
         segment_records=256,  # a flush group, which is not made smaller here, fits
     )
     return Script(1, (), msgspec.structs.replace(plain, **ground), faults)

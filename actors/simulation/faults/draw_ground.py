@@ -38,6 +38,7 @@ COMPARING_PERCENT = 40
 STRUCK_AT_BIRTH_PERCENT = 12
 TRIMMED_PERCENT = 80
 MEMBERS_TIMEOUTS = 14
+REPLACED_BY_HAND_PERCENT = 35
 RETAINED_PERCENT = 40
 RING_STEP_BYTES = 4 * KIB
 # Format levels of made-up versions are up to this one: so many that a log is raised while each
@@ -102,6 +103,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         **_retention(seed, sizes["segment_bytes"]),
         groups=_groups(seed),
         joiners=joiners,
+        is_lost_replaced=not percent(stream(seed, "ground.lost"), REPLACED_BY_HAND_PERCENT),
         **_import(seed),
         comparers=_comparers(seed),
         **_sessions(seed, workload["producers"], sizes["batch_max_bytes"]),
