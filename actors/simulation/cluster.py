@@ -256,7 +256,11 @@ class _ClientSupervisor:
 def make_config(ground: Ground) -> Config:
     """The configuration of a world, below the lower bounds that `logstore.config` checks."""
     return Config(
-        cluster=ClusterSettings(name="simulated", auto_init=ground.first_lsn == FIRST_LSN),
+        cluster=ClusterSettings(
+            name="simulated",
+            auto_init=ground.first_lsn == FIRST_LSN,
+            replace_lost="auto" if ground.is_lost_replaced else "manual",
+        ),
         nodes=[_node_settings(node) for node in range(1, ground.replicas + 1)],
         raft=RaftSettings(
             heartbeat=f"{ground.heartbeat_ms}ms",

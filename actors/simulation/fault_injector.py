@@ -347,7 +347,7 @@ class FaultInjector:
             hit = disk.rot(
                 random,
                 _ROT_KINDS[fault.mode],
-                _ends(path),
+                _ends(path, folder=f"{self._replica(fault).folder}/"),
                 is_cached_too=is_cached_too,
                 within=within,
                 spared=places.sectors_to_spare(),
@@ -397,5 +397,6 @@ def _lanes(fault: Fault) -> tuple[Lane, ...]:
     return (Lane[fault.lane.upper()],) if fault.lane else tuple(Lane)
 
 
-def _ends(end: str) -> Callable[[str], bool]:
-    return lambda path: path.endswith(end)
+def _ends(end: str, *, folder: str) -> Callable[[str], bool]:
+    """Files of the disk that is in, not of one that was taken out."""
+    return lambda path: path.startswith(folder) and path.endswith(end)

@@ -20,6 +20,7 @@ from actors.simulation.clients.inquirer import Inquirer, Subject
 from actors.simulation.clients.keeper import Keeper
 from actors.simulation.clients.known_end import KnownEnd
 from actors.simulation.clients.member_operator import MemberOperator
+from actors.simulation.clients.mender import Mender
 from actors.simulation.clients.open_request import session_name
 from actors.simulation.clients.openers import Flooder, Opener
 from actors.simulation.clients.operators import Founder, Operator
@@ -33,6 +34,7 @@ from actors.simulation.clients.trimmer import Trimmer
 from actors.simulation.clients.upgrader import Upgrader
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.faults.draw import vulnerable_nodes
+from actors.simulation.faults.script import FaultKind
 from actors.simulation.machines import ClusterMachines
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, ClientHost
@@ -45,6 +47,7 @@ _KINDS = (
     "producer", "consumer", "reader", "operator", "keeper", "auditor", "founder", "importer",
     "opener", "session-reader", "surveyor", "bungler", "brink", "flooder", "session-lister",
     "upgrader", "trimmer", "comparer", "provisional", "member",
+    "mender",
 )  # fmt: skip
 # An import may take this share of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
@@ -87,6 +90,8 @@ class Workload:
             vulnerable = vulnerable_nodes(cluster.script.seed, replicas=self._ground.replicas)
             machines = ClusterMachines(cluster, vulnerable)
             self._add_inquirer("member-1", lambda inquirer: MemberOperator(inquirer, machines))
+        if not self._ground.is_lost_replaced:
+            self._add("mender-1", self._make_mender)
         if self._ground.trim_every_ms:
             every_ns = self._ground.trim_every_ms * MS_NS
             for number in (1, 2):  # two, so that one trims while the other trims or holds
@@ -233,6 +238,14 @@ class Workload:
 
         return Inquirer(host, make).client
 
+    def _make_mender(self, host: ClientHost) -> CoreClient:
+        cluster = self._cluster
+
+        def lost() -> list[int]:
+            return [node for node in cluster.lost if not cluster.is_made_good(node)]
+
+        return Inquirer(host, lambda inquirer: Mender(inquirer, lost)).client
+
     def _make_brink(self, host: ClientHost) -> CoreClient:
         brink = self._inquirers[host.name] = Brink(host)
         return brink.client
@@ -265,6 +278,7 @@ class Workload:
             endpoint=cluster.endpoint,
             nodes=cluster.founders,
             joiners=cluster.nodes[len(cluster.founders) :],
+            has_lost_disks=any(each.kind is FaultKind.LOST_DISK for each in cluster.script.faults),
             random=stream(cluster.script.seed, f"client.{process.name}"),
             tell=cluster.ledger.tell,
             world_now=lambda: cluster.world.now_ns,

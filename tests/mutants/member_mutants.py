@@ -221,6 +221,43 @@ _CHANGES = (
     ),
 )
 
+# --- who is heard ---
+
+_HEARD = (
+    mutant(
+        "members-any-uuid-heard",
+        "SAFETY M6",
+        "actors.ingress.peer_table:PeerTable._may_replace",
+        "return is_silent or self._named.get(number) == uuid",
+        "return True",
+        "a second replica of a number is heard at once, and takes turns with the one that is named",
+        unreachable="a machine of the world runs one replica at a time, and another one is heard "
+        "anyway after an election timeout: tests/unit/test_ingress_peer_table.py finds it",
+    ),
+    mutant(
+        "members-answers-of-any-uuid",
+        "SAFETY M6",
+        "actors.replicator.actor:ReplicatorActor._is_from_peer",
+        "if uuid != self._peer_uuid:",
+        "if False:",
+        "a leader counts what the lost replica answers for the one that has its number now",
+        unreachable="the old disk is put in for a moment only, and what it answers must be missing "
+        "on the new one just then, which no seed from 1 to 10 meets: "
+        "tests/unit/test_replicator_peers.py finds it",
+    ),
+    mutant(
+        "members-configuration-forgotten",
+        C5,
+        "logstore.raft.state:State.__init__",
+        "needs_one=recovered.has_config or config.has_joined",
+        "needs_one=config.has_joined",
+        "a replica whose log has lost its CONFIG counts the founders",
+        unreachable="a log loses its CONFIG only by an install that a crash interrupts, and then "
+        "the founders must be a majority that differs, which no seed from 1 to 10 meets: "
+        "tests/paper/test_joins.py finds it",
+    ),
+)
+
 # --- who joins ---
 
 _JOINS = (
@@ -326,4 +363,4 @@ _REMOVALS = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_COUNTING, *_CHANGES, *_JOINS, *_REMOVALS)
+MUTANTS: tuple[Mutant, ...] = (*_COUNTING, *_CHANGES, *_HEARD, *_JOINS, *_REMOVALS)

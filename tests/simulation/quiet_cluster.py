@@ -37,6 +37,12 @@ def quiet_script(*faults: Fault, **ground: Any) -> Script:
         retention_age_ms=0,
         retention_bytes=0,
         retention_payloads=0,
+        command_ring_bytes=2_048,
+        groups_in_flight=4,
+        snapshot_every_batches=63,
+        rows_kept=25,
+        session_expiry_ms=2_325,
+        is_lost_replaced=True,
         segment_records=256,  # a flush group, which is not made smaller here, fits
     )
     return Script(1, (), msgspec.structs.replace(plain, **ground), faults)

@@ -18,13 +18,14 @@ from actors.simulation.cluster import make_limits
 from actors.simulation.faults.draw import draw_script
 from actors.simulation.faults.draw_ground import LEVEL_MAX
 from actors.simulation.faults.script import Fault, FaultKind, Script
+from actors.simulation.oracle.reach import Reach
 from actors.simulation.replica import Replica
 from actors.simulation.run import read_committed, run_seed
 from actors.simulation.shrink import shrink
 from actors.topology import EGRESS, INGRESS, RAFT, WRITER
 from actors.writer import WriterActor
 from logstore.cli.main import main
-from logstore.format.level import FIRST_LEVEL
+from logstore.format.level import CONFIG_LEVEL, FIRST_LEVEL
 from logstore.limits import ReplicaLimits
 from logstore.raft import election, replication
 from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster, quiet_script
@@ -247,3 +248,17 @@ def test_a_failing_seed_shrinks_to_the_faults_that_it_takes(
     smallest = shrink(script, fails, deadline=lambda: runs >= 8)
     assert len(smallest.faults) < len(script.faults)
     assert run_seed(script.seed, script=smallest).has_failed
+
+
+# --- lost disks ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_lost_replaced", [True, False])
+def test_a_lost_voter_is_replaced_by_itself_or_by_an_operator(is_lost_replaced: bool) -> None:
+    lost = Fault(3 * SECOND_NS, FaultKind.LOST_DISK, node=2, for_ns=SECOND_NS // 10)
+    ground = {"safety_ns": 6 * SECOND_NS, "new_log_level": CONFIG_LEVEL}
+    result = run_seed(1, script=quiet_script(lost, is_lost_replaced=is_lost_replaced, **ground))
+    assert result.first_complaint == ""
+    assert result.reached.get(Reach.REPLACED_AFTER_LOSS.name)
+    assert bool(result.reached.get(Reach.REPLACED_BY_OPERATOR.name)) is not is_lost_replaced

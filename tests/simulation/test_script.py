@@ -13,6 +13,7 @@ import pytest
 
 from actors.simulation.faults.draw import (
     CLASS_EPISODES,
+    FAULTS_A_SECOND,
     FAULTS_MAX,
     FAULTS_MIN,
     draw_script,
@@ -32,6 +33,12 @@ SECOND = 1_000_000_000
 
 def drawn(seed: int) -> Script:
     return draw_script(seed, replicas=None, classes=None)
+
+
+# An exact sequence makes its seed longer: a dozen election timeouts, and times for reconnections.
+LONGEST_SEQUENCE_NS = 20 * SECOND
+# As many as any seed has room for, and one more episode.
+FEW_FAULTS = FAULTS_MIN + FAULTS_A_SECOND * SAFETY_MIN_NS // SECOND - 5
 
 
 def alone(seed: int, *classes: FaultClass, replicas: int | None = 3) -> Script:
@@ -95,8 +102,8 @@ def test_the_classes_that_a_seed_drew_give_its_script_when_they_are_named(
 
 def test_the_ground_keeps_its_ranges(scripts: list[Script]) -> None:
     for ground in (script.ground for script in scripts):
-        assert SAFETY_MIN_NS <= ground.safety_ns <= SAFETY_MAX_NS
-        assert 46 <= ground.heartbeat_ms <= 360
+        assert SAFETY_MIN_NS <= ground.safety_ns <= SAFETY_MAX_NS + LONGEST_SEQUENCE_NS
+        assert 34 <= ground.heartbeat_ms <= 200
         assert 5 * ground.heartbeat_ms <= ground.election_ms <= 7 * ground.heartbeat_ms
         assert 50_000 <= ground.link_delay_ns[0] <= ground.link_delay_ns[1] <= 5_000_000
         assert 100_000 <= ground.flush_ns[0] <= ground.flush_ns[1] <= 8_000_000
@@ -161,8 +168,11 @@ def test_faults_are_in_order_within_the_safety_phase_and_bounded(scripts: list[S
         assert times == sorted(times)
         assert len(times) <= FAULTS_MAX
         assert not times or 0 <= times[0] <= times[-1] < script.ground.safety_ns
+    none = [script for script in scripts if not script.faults]
+    assert all(set(script.classes) <= {FaultClass.RINGS} for script in none)
+    # an exact sequence may leave no room for other faults
     few = [script for script in scripts if len(script.faults) < FAULTS_MIN // 2]
-    assert all(set(script.classes) <= {FaultClass.RINGS} for script in few)
+    assert len(few) < len(scripts) // 8
 
 
 def test_every_fault_says_what_its_kind_needs(scripts: list[Script]) -> None:
@@ -235,12 +245,17 @@ def test_classes_are_drawn_independently(scripts: list[Script]) -> None:
 
 def test_a_class_leaves_the_faults_of_another_where_they_are() -> None:
     """Until there are so many that some must go, and but for the sequences of both."""
+    compared = 0
     for seed in range(1, 40):
         one = alone(seed, FaultClass.DISCONNECT)
+        if len(one.faults) > FEW_FAULTS:
+            continue
+        compared += 1
         both = alone(seed, FaultClass.DISCONNECT, FaultClass.DISK_ERROR)
         least = set(both.faults) - set(alone(seed, FaultClass.DISK_ERROR).faults)
         assert least
         assert least <= set(one.faults)
+    assert compared > 10
 
 
 def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
@@ -269,7 +284,7 @@ def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
         FaultClass.MEMBERS: {FaultKind.LOST_DISK, FaultKind.OLD_DISK},
     }
     for each in CLASS_EPISODES:
-        kinds = {fault.kind for seed in range(1, 30) for fault in alone(seed, each).faults}
+        kinds = {fault.kind for seed in range(1, 100) for fault in alone(seed, each).faults}
         assert kinds == own.get(each, {FaultKind(each.value)} if each not in own else set()) | (
             others.get(each, set())
         ), each
@@ -305,7 +320,7 @@ def test_partitions_are_symmetric_one_way_and_partial_short_and_long() -> None:
     assert any(0 in cut.links[0] for cut in cuts)
     lengths = sorted(cut.for_ns for cut in cuts)
     assert lengths[len(lengths) // 10] < SECOND
-    assert 8 * SECOND < lengths[-1] <= 12 * SECOND
+    assert 5 * SECOND < lengths[-1] <= 12 * SECOND
     assert {cut.mode for cut in every} == {"drop", "reset", "hold"}
 
 

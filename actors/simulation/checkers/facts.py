@@ -91,6 +91,10 @@ class DiskSwapped(NodeFact, frozen=True):
     disk: int
 
 
+class PlaceGiven(NodeFact, frozen=True):
+    """An operator had the lost voter replaced in its place."""
+
+
 class PowerCutAfterLie(NodeFact, frozen=True):
     """A power cut hits `node` after its device lied about a flush."""
 

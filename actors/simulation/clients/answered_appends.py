@@ -77,7 +77,10 @@ class _AnsweredLinks:
     def __init__(self, link: SimulatedLink) -> None:
         self.link = link
         self.wants_to_send = False
-        link.watch(refusals=False, loss=True)
+
+    def watch(self) -> None:
+        """From now on a break ends each wait until it is looked at, as `Port.request` does not."""
+        self.link.watch(refusals=False, loss=True)
 
     def wait_for_welcome(self, *, deadline_ns: int) -> Steps[None]:
         """There is no subscription to wait for."""
@@ -129,6 +132,7 @@ class AnsweredConnection:
         state, _ = yield from self._port.request(
             SessionStateRequest(*asked), SessionStateReply, deadline_ns=deadline_ns
         )
+        self.links.watch()
         return state
 
     def try_push(self, batch: bytes, expected_next_lsn: int | None = None) -> bool:

@@ -25,7 +25,7 @@ from logstore.client.core.member_admin import (
 from logstore.client.core.steps import Steps
 from logstore.client.endpoint import Endpoint
 
-_ASK_EVERY_NS = (300 * MS_NS, 3_000 * MS_NS)  # the mean, drawn once
+_ASK_EVERY_NS = (100 * MS_NS, 1_000 * MS_NS)  # the mean, drawn once
 Change = Callable[[], Steps[None]]
 
 

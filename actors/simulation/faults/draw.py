@@ -6,19 +6,20 @@ likely as one that mixes everything. Owns which classes are on and how many faul
 
 Invariants: a script depends on the seed, the replicas and the classes only; each class has random
 streams of its own, so leaving one out moves no fault of another (it may change how many fit within
-the bounds); a fault that may lose durable bytes strikes `vulnerable_nodes` only, so that one good
-copy of everything stays.
+the bounds, and how long the seed is: as long as its exact sequences); a fault that may lose durable
+bytes strikes `vulnerable_nodes` only, so that one good copy of everything stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from random import Random
 
 import msgspec
 
 from actors.simulation.faults.draw_bootstrap import draw_bootstrap_faults
 from actors.simulation.faults.draw_episodes import EPISODES, Scene, on_one_lane
-from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, draw_ground
+from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, draw_ground, percent
 from actors.simulation.faults.draw_members import draw_members, faults_of_joiners
 from actors.simulation.faults.draw_rot import draw_rot
 from actors.simulation.faults.draw_sequences import SEQUENCES, Sequence
@@ -34,9 +35,12 @@ SEQUENCE_ON_PERCENT = 40
 # Exact sequences seldom succeed, and no other fault strikes meanwhile.
 EXACT_SEQUENCE_ON_PERCENT = 80
 EXACT_SEQUENCES_MAX = 3  # of one seed; more would leave no room for other faults
+# A short seed has time for nothing besides one, so many have none.
+EXACT_SEEDS_PERCENT = 50
 # Fewer faults show little, more leave the cluster no time to work.
 FAULTS_MIN = 10
 FAULTS_MAX = 60
+FAULTS_A_SECOND = 4
 EPISODES_MAX = 4  # of one class, at full hardness
 CLASS_EPISODES = EPISODES | {FaultClass.ROT: draw_rot, FaultClass.MEMBERS: draw_members}
 _OF_LINKS = frozenset({
@@ -60,7 +64,8 @@ def draw_script(
     """
     chosen = draw_classes(seed) if classes is None else _in_order(classes)
     ground = draw_ground(seed, replicas=replicas, classes=chosen)
-    return Script(seed, chosen, ground, _draw_faults(seed, ground, chosen))
+    ground, faults = _draw_faults(seed, ground, chosen)
+    return Script(seed, chosen, ground, faults)
 
 
 def draw_classes(seed: int) -> tuple[FaultClass, ...]:
@@ -85,8 +90,11 @@ def _in_order(classes: Collection[FaultClass]) -> tuple[FaultClass, ...]:
     return tuple(each for each in FaultClass if each in classes)
 
 
-def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> tuple[Fault, ...]:
-    """Faults of every class and sequence, within the bounds, in order of time."""
+def _draw_faults(
+    seed: int, ground: Ground, classes: tuple[FaultClass, ...]
+) -> tuple[Ground, tuple[Fault, ...]]:
+    """Faults of every class and sequence, within the bounds, by time; and the ground, which
+    is as long as the exact sequences need."""
     scene = Scene(
         replicas=ground.replicas,
         safety_ns=ground.safety_ns,
@@ -94,7 +102,12 @@ def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> 
         election_ns=ground.election_ms * MILLISECOND,
         vulnerable=vulnerable_nodes(seed, replicas=ground.replicas),
     )
-    exact, episodes = _sequence_episodes(seed, scene, classes)
+    exact = _exact_sequences(seed, scene, classes)
+    ends_ns = [_window(faults)[1] + scene.election_ns for faults in exact]
+    ground = msgspec.structs.replace(ground, safety_ns=max([ground.safety_ns, *ends_ns]))
+    scene = msgspec.structs.replace(scene, safety_ns=ground.safety_ns)
+    most = min(FAULTS_MAX, FAULTS_MIN + FAULTS_A_SECOND * ground.safety_ns // SECOND)
+    episodes = _sequence_episodes(seed, scene, classes)
     least = _least_episodes(classes)
     for fault_class in classes:
         episodes += _class_episodes(seed, scene, fault_class, least)
@@ -104,13 +117,17 @@ def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> 
     episodes.sort(key=lambda each: each[0])
     faults = [fault for sequence in exact for fault in sequence]
     for _, episode in episodes:
-        kept = [fault for fault in episode if not any(_disturbs(fault, each) for each in exact)]
-        if len(faults) + len(kept) <= FAULTS_MAX:
+        kept = [
+            fault
+            for fault in episode
+            if fault.at_ns < ground.safety_ns and not any(_disturbs(fault, each) for each in exact)
+        ]
+        if len(faults) + len(kept) <= most:
             faults += kept
     more = faults_of_joiners(stream(seed, "joiners"), ground, faults)
     faults += more[: max(0, FAULTS_MAX - len(faults))]
     struck = [fault for fault in faults if fault.at_ns < ground.safety_ns]
-    return tuple(sorted(struck, key=lambda fault: fault.at_ns))
+    return ground, tuple(sorted(struck, key=lambda fault: fault.at_ns))
 
 
 def _least_episodes(classes: tuple[FaultClass, ...]) -> int:
@@ -136,23 +153,38 @@ def _class_episodes(
     return [(rank, on_one_lane(lanes, faults)) for rank, faults in episodes]
 
 
-def _sequence_episodes(
-    seed: int, scene: Scene, classes: tuple[FaultClass, ...]
-) -> tuple[list[list[Fault]], list[tuple[float, list[Fault]]]]:
-    """A few exact sequences that do not overlap, and the other sequences with their rank."""
-    ranked = []
-    episodes = []
+def _sequences_on(
+    seed: int, classes: tuple[FaultClass, ...], *, are_exact: bool
+) -> Iterator[tuple[Sequence, Random]]:
+    """With the random stream of each, from which one number was drawn."""
     for sequence in SEQUENCES:
         random = stream(seed, f"sequences.{sequence.name}")
         is_on = random.randrange(100) < on_percent(sequence)
-        if not is_on or not all(each in classes for each in sequence.needs):
-            continue
-        if not sequence.is_exact:
-            for _ in range(random.choice((1, 1, 2))):
-                episodes.append((random.random(), sequence.draw(random, scene)))
-        else:
-            # Those that need more classes are on in fewer seeds, so they choose their time first.
-            ranked.append(((-len(sequence.needs), random.random()), random, sequence.draw))
+        is_drawn = is_on and all(each in classes for each in sequence.needs)
+        if is_drawn and sequence.is_exact == are_exact:
+            yield sequence, random
+
+
+def _sequence_episodes(
+    seed: int, scene: Scene, classes: tuple[FaultClass, ...]
+) -> list[tuple[float, list[Fault]]]:
+    """The sequences that are not exact, with their rank."""
+    return [
+        (random.random(), sequence.draw(random, scene))
+        for sequence, random in _sequences_on(seed, classes, are_exact=False)
+        for _ in range(random.choice((1, 1, 2)))
+    ]
+
+
+def _exact_sequences(seed: int, scene: Scene, classes: tuple[FaultClass, ...]) -> list[list[Fault]]:
+    """A few that do not overlap, in many seeds none. Those that need more classes are on in fewer
+    seeds: they mostly choose first."""
+    if not percent(stream(seed, "exact"), EXACT_SEEDS_PERCENT):
+        return []
+    ranked = [
+        (random.random() / len(sequence.needs), random, sequence.draw)
+        for sequence, random in _sequences_on(seed, classes, are_exact=True)
+    ]
     exact: list[list[Fault]] = []
     for _, random, draw in sorted(ranked, key=lambda each: each[0]):
         for _ in range(_PLACES_TRIED if len(exact) < EXACT_SEQUENCES_MAX else 0):
@@ -160,7 +192,7 @@ def _sequence_episodes(
             if faults and not any(_meet(faults, each) for each in exact):
                 exact.append(faults)
                 break
-    return exact, episodes
+    return exact
 
 
 def on_percent(sequence: Sequence) -> int:

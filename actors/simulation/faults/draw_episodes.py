@@ -55,6 +55,9 @@ class Scene(msgspec.Struct, frozen=True):
     def node(self, random: Random) -> int:
         return random.randint(1, self.replicas)
 
+    def elections_ns(self, number: float) -> int:
+        return int(self.election_ns * number)
+
     def elections(self, random: Random, low: float, high: float) -> int:
         """A time between `low` and `high` election timeouts."""
         return int(self.election_ns * random.uniform(low, high))
@@ -105,7 +108,7 @@ def _links(random: Random, scene: Scene) -> tuple[Link, ...]:
 
 def _long(random: Random, scene: Scene) -> int:
     """From a moment to most of the run."""
-    return spread(random, SECOND // 2, scene.safety_ns)
+    return spread(random, scene.election_ns // 2, scene.safety_ns)
 
 
 def _bad_link(random: Random, scene: Scene) -> Fault:
@@ -137,7 +140,7 @@ def _reordering(random: Random, scene: Scene) -> list[Fault]:
 
 def _partition(random: Random, scene: Scene) -> list[Fault]:
     at_ns = scene.moment(random)
-    for_ns = spread(random, SECOND // 10, 2 * SECOND + int(10 * SECOND * scene.hardness))
+    for_ns = spread(random, SECOND // 10, scene.elections_ns(2 + 10 * scene.hardness))
     match random.randrange(10):
         case 0 | 1 | 2:
             return [cut(at_ns, _links_of_one_node(random, scene), for_ns)]
@@ -213,7 +216,7 @@ def _flapping(random: Random, scene: Scene, at_ns: int) -> list[Fault]:
 def _clog(random: Random, scene: Scene) -> list[Fault]:
     """Swizzle: hold links one by one, release them in another order (FAULTS.N11)."""
     at_ns = scene.moment(random)
-    for_ns = spread(random, SECOND // 10, 2 * SECOND + int(6 * SECOND * scene.hardness))
+    for_ns = spread(random, SECOND // 10, scene.elections_ns(2 + 6 * scene.hardness))
     if percent(random, 50):
         return [cut(at_ns, _links(random, scene), for_ns, "hold")]
     places = (CLIENTS, *scene.nodes)
@@ -250,7 +253,7 @@ def _kill_process(random: Random, scene: Scene) -> list[Fault]:
 
 def draw_down_ns(random: Random, scene: Scene) -> int:
     """How long a replica stays dead: shorter than an election timeout, or several elections."""
-    return spread(random, 10 * MILLISECOND, SECOND + int(7 * SECOND * scene.hardness))
+    return spread(random, 10 * MILLISECOND, scene.elections_ns(1 + 7 * scene.hardness))
 
 
 def _kill_replica(random: Random, scene: Scene) -> list[Fault]:
@@ -334,7 +337,7 @@ def _disk_stall(random: Random, scene: Scene) -> list[Fault]:
         delay_ns = scene.elections(random, 1.0, 2.5 + scene.hardness)
     else:
         delay_ns = spread(random, 5 * MILLISECOND, scene.election_ns)
-    for_ns = spread(random, SECOND // 5, 2 * SECOND + int(6 * SECOND * scene.hardness))
+    for_ns = spread(random, SECOND // 5, scene.elections_ns(2 + 6 * scene.hardness))
     end = random.choice(("", "", ".raft", ".data"))
     return [stall(scene.moment(random), scene.node(random), for_ns, delay_ns, end)]
 
@@ -351,7 +354,7 @@ def _disk_error(random: Random, scene: Scene) -> list[Fault]:
 
 def _disk_full(random: Random, scene: Scene) -> list[Fault]:
     at_ns = scene.moment(random)
-    for_ns = spread(random, SECOND // 2, 3 * SECOND + int(7 * SECOND * scene.hardness))
+    for_ns = scene.elections(random, 0.5, 3 + 7 * scene.hardness)
     many = random.sample(scene.nodes, random.choice((1, 1, 1, 2, scene.replicas)))
     return [Fault(at_ns, FaultKind.DISK_FULL, node=node, for_ns=for_ns) for node in sorted(many)]
 
@@ -361,7 +364,7 @@ def _lying_flush(random: Random, scene: Scene) -> list[Fault]:
     if not scene.vulnerable:
         return []
     at_ns, node = scene.moment(random), random.choice(scene.vulnerable)
-    for_ns = spread(random, 20 * MILLISECOND, SECOND + int(2 * SECOND * scene.hardness))
+    for_ns = spread(random, 20 * MILLISECOND, scene.elections_ns(1 + 2 * scene.hardness))
     cut_ns = at_ns + int(for_ns * random.uniform(0.5, 1.0))
     down_ns = draw_down_ns(random, scene)
     return [
@@ -379,7 +382,7 @@ def _operator(random: Random, scene: Scene) -> list[Fault]:
         case 3:
             return [Fault(at_ns, FaultKind.RESTART, node=scene.node(random))]
         case _:
-            step_ns = spread(random, SECOND // 5, 3 * SECOND)
+            step_ns = spread(random, SECOND // 5, scene.elections_ns(3))
             order = random.sample(scene.nodes, scene.replicas)
             return [
                 Fault(at_ns + number * step_ns, FaultKind.RESTART, node=node)
@@ -401,7 +404,7 @@ def _version(random: Random, scene: Scene) -> list[Fault]:
     at_ns, level = scene.moment(random), random.randint(2, LEVEL_MAX)
     if percent(random, 40):
         return [fault for _ in range(SET_BACKS) for fault in _set_back(random, scene)]
-    step_ns = spread(random, SECOND // 10, 2 * SECOND)
+    step_ns = spread(random, SECOND // 10, scene.elections_ns(2))
     order = random.sample(scene.nodes, scene.replicas)
     return [
         Fault(at_ns // 2 + number * step_ns, FaultKind.VERSION, node=node, amount=level)
@@ -413,8 +416,8 @@ def _set_back(random: Random, scene: Scene) -> list[Fault]:
     """For an election timeout after its stop a leader still raises the level."""
     at_ns, node = scene.moment(random), scene.node(random)
     newest = 0 if percent(random, 70) else random.randint(1, LEVEL_MAX)
-    away_ns = spread(random, MILLISECOND, SECOND)
-    mended_ns = at_ns + away_ns + spread(random, SECOND, 5 * SECOND)
+    away_ns = spread(random, MILLISECOND, scene.election_ns)
+    mended_ns = at_ns + away_ns + scene.elections(random, 1.0, 5.0)
     return [
         Fault(at_ns, FaultKind.VERSION, node=node, amount=newest, for_ns=away_ns),
         Fault(mended_ns, FaultKind.VERSION, node=node, amount=LEVEL_MAX),

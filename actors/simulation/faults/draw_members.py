@@ -35,7 +35,7 @@ def lost_disk(random: Random, scene: Scene) -> list[Fault]:
     """Late, amid what else happens to disks."""
     if not scene.vulnerable:
         return []
-    return lost_disk_at(random, scene, scene.safety_ns * random.randint(60, 95) // 100)
+    return lost_disk_at(random, scene, scene.safety_ns * random.randint(40, 80) // 100)
 
 
 def faults_of_joiners(random: Random, ground: Ground, faults: list[Fault]) -> list[Fault]:
@@ -67,7 +67,7 @@ def lost_disk_at(random: Random, scene: Scene, at_ns: int) -> list[Fault]:
     for_ns = spread(random, 10 * MILLISECOND, SECOND // 3)
     faults = [Fault(at_ns, FaultKind.LOST_DISK, node=node, for_ns=for_ns)]
     if percent(random, 40):
-        back_ns = at_ns + spread(random, SECOND, 20 * SECOND)
+        back_ns = at_ns + scene.elections(random, 0.5, 16.0)
         stays_ns = scene.elections(random, 0.5, 6.0)
         faults.append(Fault(back_ns, FaultKind.OLD_DISK, node=node, for_ns=stays_ns))
     return faults

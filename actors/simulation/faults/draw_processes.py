@@ -75,8 +75,8 @@ def slow_replicator(random: Random, scene: Scene) -> list[Fault]:
     overwritten, and messages to it find no room."""
     faults: list[Fault] = []
     for _ in range(2):
-        at_ns = moment_leaving(random, scene, 4 * SECOND)
-        for_ns = spread(random, SECOND // 2, 4 * SECOND)
+        at_ns = moment_leaving(random, scene, 4 * scene.election_ns)
+        for_ns = scene.elections(random, 0.5, 4.0)
         process = f"replicator-{random.randint(2, scene.replicas)}"
         pause = Fault(at_ns, FaultKind.PAUSE, node=1, process=process, for_ns=for_ns)
         faults += at_leader(random, [pause, *_floods(at_ns, for_ns)])

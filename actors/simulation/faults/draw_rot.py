@@ -162,6 +162,7 @@ def rotten_only_copy(random: Random, scene: Scene) -> list[Fault]:
     node = random.choice(scene.vulnerable)
     first_ns, length_ns = SECOND + 3 * scene.election_ns, scene.elections(random, 10.0, 11.0)
     asked_ns = max(first_ns, scene.safety_ns - length_ns)
+    end_ns = asked_ns + length_ns
     again_ns = asked_ns + scene.elections(random, 0.3, 0.6)
     at_ns = again_ns + scene.elections(random, 0.3, 0.8)
     rot_ns = at_ns + scene.elections(random, 0.3, 0.8)
@@ -170,8 +171,8 @@ def rotten_only_copy(random: Random, scene: Scene) -> list[Fault]:
     few = scene.replicas // 2
     faults = [Fault(each, FaultKind.TRANSFER, node=node) for each in (asked_ns, again_ns)]
     for place, other in enumerate(others):
-        back_ns = rot_ns + _short_ns(random) if place < few else scene.safety_ns
-        faults.append(kill(at_ns, other, max(0, back_ns - at_ns)))
+        back_ns = rot_ns + _short_ns(random) if place < few else end_ns
+        faults.append(kill(at_ns, other, back_ns - at_ns))
     faults.append(_rot(random, rot_ns, node, RotPlace.FRAME, 1))
     faults.append(kill(rot_ns, node, _short_ns(random)))
     return faults

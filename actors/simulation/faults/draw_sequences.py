@@ -84,7 +84,7 @@ def _cut_after_truncation(random: Random, scene: Scene) -> list[Fault]:
     nodes = scene.nodes if percent(random, 30) else (node,)
     cut_ns = at_ns + for_ns + spread(random, 100_000, 300 * MILLISECOND)
     calls = random.randint(0, CALLS_MAX)
-    down_ns = spread(random, 10 * MILLISECOND, 2 * SECOND)
+    down_ns = spread(random, 10 * MILLISECOND, scene.elections_ns(2))
     return [
         _isolate(random, scene, at_ns, node, for_ns),
         at_a_segment(random, power_cut(cut_ns, nodes, random, for_ns=down_ns, calls=calls)),
@@ -244,7 +244,7 @@ def _left_behind(random: Random, scene: Scene) -> list[Fault]:
     at_ns = scene.moment(random)
     faults = []
     for _ in range(2):
-        node, away_ns = scene.node(random), spread(random, SECOND, 8 * SECOND)
+        node, away_ns = scene.node(random), scene.elections(random, 1.0, 8.0)
         back_ns = at_ns + away_ns
         faults.append(cut(at_ns, isolation(scene, node, with_clients=False), away_ns))
         down_ns, calls = spread(random, 10 * MILLISECOND, SECOND), random.randint(1, 24)

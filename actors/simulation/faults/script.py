@@ -200,6 +200,8 @@ class Ground(msgspec.Struct, frozen=True):
     # Process to the actors that it runs on every node; others run alone (M3)
     groups: dict[str, tuple[str, ...]] = {}
     joiners: int = 0  # machines besides the founders, which an operator may make members
+    # whether an empty replica takes a lost voter's place by itself; else an operator gives it
+    is_lost_replaced: bool = True
 
     @property
     def machines(self) -> int:

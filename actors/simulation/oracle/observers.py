@@ -52,6 +52,7 @@ class ClusterObserver:
         self.cores: dict[int, RaftCore] = {}  # of running replicas, after recovery
         self._world = world
         self.tell = ledger.tell
+        self._record = ledger.record
         (self._on_step,) = ledger.table[facts.Stepped]  # called directly: hot
         self._durability = durability
         self._rings: dict[int, PayloadRingReader] = {}
@@ -85,8 +86,13 @@ class ClusterObserver:
             self.tell(facts.QueueSeen(f"{process}/{what}", length, bound))
         if isinstance(actor, WriterActor) and actor.delay:
             node = int(process.partition(".")[0])
-            if node in self.voters and not self._durability.is_excused(node):
+            if self._is_voter(node) and not self._durability.is_excused(node):
                 self.out_for_space(process, actor.delay)
+
+    def _is_voter(self, node: int) -> bool:
+        """A replica on a new disk is none before it has a uuid, for which there must be space."""
+        replica = self._record.replicas[node]
+        return node in self.voters and (bool(replica.uuid) or not replica.disk)
 
     def report_liveness_violation(self, text: str) -> None:
         self._report_violation(Invariant.I13, text)

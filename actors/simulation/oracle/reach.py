@@ -118,6 +118,7 @@ class Reach(StrEnum):
     START_TAKEN_WHILE_FULL = "a full follower that begins where its leader says, and keeps the rest"
     CONFIG_ROLLED_BACK = "a configuration change during a partition, and its rollback"
     REPLACED_AFTER_LOSS = "a lost disk, and its node back under a new uuid"
+    REPLACED_BY_OPERATOR = "a lost disk's place given to another replica by an operator"
     # Their features are not built.
     REPAIRED_ON_LEADER = "repair of a rotted committed entry on the leader"
     REPAIRED_ON_FOLLOWER = "repair of a rotted committed entry on a follower"
@@ -206,6 +207,10 @@ class ReachObserver:
             if (node.node, node.uuid) in places:
                 self._on_other_disk.discard(node.node)
                 self._add(Reach.REPLACED_AFTER_LOSS)
+
+    @reads(facts.PlaceGiven)
+    def on_place_given(self, _given: facts.PlaceGiven) -> None:
+        self._add(Reach.REPLACED_BY_OPERATOR)
 
     @reads(facts.PowerCutAfterLie)
     def on_lie(self, lie: facts.PowerCutAfterLie) -> None:

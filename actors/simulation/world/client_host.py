@@ -55,6 +55,11 @@ class ClientHost(msgspec.Struct, frozen=True):
     world_now: Callable[[], int]
     first_lsn: Lsn = FIRST_LSN
     joiners: tuple[int, ...] = ()  # nodes that may become members, while others leave
+    has_lost_disks: bool = False  # a lost founder's place may be reserved for a while
+
+    @property
+    def may_members_leave(self) -> bool:
+        return bool(self.joiners) or self.has_lost_disks
 
     def draw_seeds(self) -> list[int]:
         """The nodes that a client knows, in any order: all of them where some may leave."""

@@ -36,6 +36,9 @@ class Client(Protocol):
     def joiners(self) -> tuple[int, ...]: ...
 
     @property
+    def may_members_leave(self) -> bool: ...
+
+    @property
     def first_lsn(self) -> Lsn: ...
 
     def endpoint(self, node: int, port: PortOffset, /) -> str: ...
@@ -72,7 +75,7 @@ class Witness:
     def call_failed(self, error: LogStoreError) -> None:
         """A call of the core raised this. It is a violation unless a user must expect it."""
         kind = type(error)
-        if self.client.joiners and str(error).startswith("no node "):
+        if self.client.may_members_leave and str(error).startswith("no node "):
             self.count("failed-no-node")  # the node that was asked for has left
             return
         if isinstance(error, FormatError | WrongCluster) or kind in (InvalidRequest, LogStoreError):
