@@ -266,10 +266,10 @@ class Replica:
         )
 
     def _ask(self, asked: ChangeAsked) -> None:
-        """Every peer was heard just now, and all rows are in memory, so that nothing but what a
-        learner has acknowledged says whether it has caught up."""
+        """Every peer was heard just now, and has said that it reads the log's level, and all rows
+        are in memory: nothing but what a learner has acknowledged says whether it has caught up."""
         for progress in self.state.leading.progress.values():
-            progress.has_replied = True
+            progress.has_replied, progress.newest_level = True, CONFIG_LEVEL
         self.state.log._rows, self.state.log._rows_first = list(self.files.rows), 1
         self._step(ChangeRequested(1, asked.kind, asked.node, asked.by))
         change = self.state.leading.change

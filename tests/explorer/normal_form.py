@@ -100,6 +100,7 @@ def _normalise_leading(state: State, leading: Leading) -> None:
         progress.heard_ns = progress.advanced_ns = NOW_NS
         progress.round_answered = 0
         progress.has_replied = progress.is_disk_full = False
+        progress.newest_level = None
         progress.last_index = NO_INDEX
 
 
