@@ -8,8 +8,9 @@ serves its status only.
 Why an answer is true: a uuid that left never returns, so a replica that one committed CONFIG names,
 and a later one does not, has left for good. The first is in this replica's own log, the second is
 the one that the answer names. It is later, since its index is at or above that of the newest CONFIG
-here. A replica that no CONFIG of its log names yet has no such proof: the one that answers may be
-behind that which gives it a place. Late copies and older copies of a folder change none of this.
+here that is known to be committed: of one above that, others may never hear. A replica that no
+committed CONFIG of its log names yet has no such proof: the one that answers may be behind that
+which gives it a place. Late copies and older copies of a folder change none of this.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ class Removal:
         self._uuids = {recovered.replica_uuid, *((NO_UUID,) if is_founder else ())}
         # A committed configuration has named it; the founders are named by the first one.
         self.was_member = is_founder or recovered.was_named
-        self._newest_index = NO_INDEX  # of the CONFIG in force
+        # Of the newest CONFIG here that is known to be committed.
+        self._committed_index = max(
+            (index for index, _ in recovered.configurations if index <= recovered.commit_floor),
+            default=NO_INDEX,
+        )
         self._told_index = NO_INDEX  # of the one that another replica says has removed it
         self._by = ""  # what has removed it; empty: nothing has
         self._first_wait_ns = self._wait_ns = (
@@ -78,7 +83,7 @@ class Removal:
             self._wait_ns = min(2 * self._wait_ns, max(ASK_AGAIN_MAX_NS, self._first_wait_ns))
             self.deadline_ns = now_ns + self._wait_ns
             for peer in self._routes.members:
-                self._routes.to_peer(TellJoin(peer, RemovedQuestion(self._newest_index)))
+                self._routes.to_peer(TellJoin(peer, RemovedQuestion(self._committed_index)))
 
     def on_members(self, changed: MembersChanged) -> bool:
         """The configuration in force in this replica's own log, or that it is committed; whether
@@ -87,7 +92,8 @@ class Removal:
         is_named = any(
             each.number == self._node and each.uuid in self._uuids for each in present(found)
         )
-        self._newest_index = changed.index
+        if changed.is_committed:
+            self._committed_index = max(self._committed_index, changed.index)
         if self._told_index >= changed.index and self.is_removed:
             return is_named  # the log has not come to what this replica was told
         if changed.is_committed and found.id:
@@ -96,9 +102,9 @@ class Removal:
         return is_named
 
     def on_told(self, told: Removed) -> None:
-        """A replica says so. A log that has a newer CONFIG by now says more, and one that has named
-        this replica in no CONFIG yet says too little."""
-        if self.was_member and not self.is_removed and told.index >= self._newest_index:
+        """A replica says so. A log of which a newer CONFIG is committed by now says more, and one
+        that has named this replica in none yet says too little."""
+        if self.was_member and not self.is_removed and told.index >= self._committed_index:
             self._told_index = told.index
             self._be_removed(f"the configuration at entry {told.index}")
 

@@ -281,6 +281,10 @@ class ReplicatorActor:
                 continue
             if isinstance(message, InitStatus | InitPrepared):
                 self._to_raft.send(InitReceived(self.peer, envelope.sender_uuid, message))
+            elif isinstance(message, Removed) and self._is_of_cluster(envelope):
+                # Of any replica: what it says is true whichever says it (C10), and while this one
+                # was away, another may have come in the place of the one that it knew.
+                self._to_raft.send(JoinReceived(self.peer, envelope.sender_uuid, message))
             elif not self._is_from_peer(envelope):
                 self._slots[Counter.FRAMES_FOREIGN] += 1
             elif isinstance(message, AppendAccepted | AppendPersisted | AppendReject):
@@ -294,19 +298,24 @@ class ReplicatorActor:
             elif isinstance(message, StartMessage):
                 uuid, boot = envelope.sender_uuid, envelope.correlation
                 self._to_raft.send(StartReceived(self.peer, uuid, boot, message))
-            elif isinstance(message, JoinAnswer | Removed):
+            elif isinstance(message, JoinAnswer):
                 self._to_raft.send(JoinReceived(self.peer, envelope.sender_uuid, message))
             else:
                 self._slots[Counter.FRAMES_DROPPED] += 1
         return work
 
+    def _is_of_cluster(self, envelope: Envelope) -> bool:
+        """Whether cluster, sender and target fit."""
+        identity = self._identity
+        if identity is None or envelope.cluster_id != identity.cluster_id:
+            return False
+        return envelope.sender == self.peer and envelope.target == self._station.node
+
     def _is_from_peer(self, envelope: Envelope) -> bool:
         """Whether cluster, sender and target fit, and the peer's uuid is the
         one first seen (M6, L3)."""
         identity = self._identity
-        if identity is None or envelope.cluster_id != identity.cluster_id:
-            return False
-        if envelope.sender != self.peer or envelope.target != self._station.node:
+        if identity is None or not self._is_of_cluster(envelope):
             return False
         uuid = envelope.sender_uuid
         if uuid == identity.replica_uuid:

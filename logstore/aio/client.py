@@ -8,7 +8,6 @@ it when it is closed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import TypeVar
@@ -16,6 +15,7 @@ from typing import TypeVar
 from logstore.aio.admin import Admin
 from logstore.aio.consumer import Consumer
 from logstore.aio.driver import Driver
+from logstore.aio.members_timer import keep_current
 from logstore.aio.opening import Opening
 from logstore.aio.producer import Producer, open_producer
 from logstore.aio.reader import RangeReader
@@ -25,14 +25,13 @@ from logstore.client.core.consumer_machine import ConsumerMachine
 from logstore.client.core.range_machine import READ_BYTES, RangeMachine
 from logstore.client.core.routing import Routing
 from logstore.client.core.start import Start
-from logstore.client.core.steps import Host, Steps, Wait
 from logstore.client.core.watermarks_watch import WatermarksWatch
 from logstore.client.digest import BatchDigest
 from logstore.client.endpoint import Endpoint, parse_endpoints
 from logstore.client.producer_options import ProducerOptions
 from logstore.client.records import RawBatch, RecordBatch, batches_of
 from logstore.client.threads import closed
-from logstore.errors import Closed, InvalidRequest
+from logstore.errors import InvalidRequest
 from logstore.limits import BATCH_MAX_BYTES, CLIENT_TIMEOUT_S
 
 _T = TypeVar("_T", RecordBatch, RawBatch)
@@ -64,14 +63,6 @@ async def _connect(endpoints: tuple[Endpoint, ...], timeout_s: float) -> LogClie
     return LogClient(driver, routing, timeout_s=timeout_s)
 
 
-def _keep_current(host: Host, routing: Routing) -> Steps[None]:
-    """Keep the client current with the members of its cluster, also while it does nothing."""
-    with contextlib.suppress(Closed):
-        while True:
-            wait_s = yield from routing.keep_current()
-            yield Wait(host.deadline_ns(wait_s))
-
-
 class LogClient:
     """A client of one cluster, for the event loop that connected it. Any number of its tasks may
     use it and its producers; a consumer, reader or watch is for one task at a time."""
@@ -83,7 +74,7 @@ class LogClient:
         self._timeout_s = timeout_s
         self._opened: list[Producer | Consumer | RangeReader | Watch] = []
         self._closing: asyncio.Future[None] | None = None
-        driver.start(_keep_current(self._host, routing))  # until the driver ends it
+        keep_current(driver, routing)
         self.admin: Admin = Admin(driver, self._host, routing, timeout_s=timeout_s)
 
     async def __aenter__(self) -> LogClient:

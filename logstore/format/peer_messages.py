@@ -158,8 +158,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=16)
 
 class RemovedQuestion(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=17):
     """Of a member that hears no leader: is it one still (SAFETY C10)? `config_index`: of the newest
-    CONFIG in its log, 0 if it has none. A replica that names the sender does not answer, nor does
-    an older version, which does not know this message."""
+    CONFIG that it knows to be committed, 0 if it knows of none. A replica that names the sender
+    does not answer, nor does an older version, which does not know this message."""
 
     config_index: Index
 

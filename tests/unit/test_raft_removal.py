@@ -40,12 +40,14 @@ def last_row(index):
     return Row.of(header)
 
 
-def start(raft, configuration, *, state=ReplicaState.VOTER, commit=5, was_named=False):
+def start(
+    raft, configuration, *, state=ReplicaState.VOTER, commit=5, was_named=False, configurations=()
+):
     """A log that ends at entry 5, a CONFIG."""
     report = msgspec.structs.replace(
         recovered(state), cluster_id=CLUSTER, last_row=last_row(5), term_runs=((1, 1),),
         persisted=5, commit_floor=commit, term=1, level=4, has_config=True,
-        configurations=((5, configuration),), was_named=was_named,
+        configurations=configurations or ((5, configuration),), was_named=was_named,
     )  # fmt: skip
     raft.say(topology.WRITER, report)
     for peer in (2, 3):
@@ -141,6 +143,22 @@ def test_a_late_answer_is_about_an_earlier_configuration_than_the_newest_one_her
     assert raft.status()["refusal"] == ""
     tell(raft, 5)
     assert raft.status()["refusal"] != ""
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_a_configuration_that_never_was_committed_does_not_hide_an_earlier_one(raft, is_restarted):
+    """SAFETY C10: a leader that was cut off has one at entry 5. The others' log went another way,
+    and the CONFIG at its entry 4 removes it: it heard of no removal, whatever it asked."""
+    if is_restarted:
+        committed, newest = (2, ALL), (5, msgspec.structs.replace(ALL, id=2))
+        start(raft, ALL, commit=3, configurations=(committed, newest))
+    else:
+        start(raft, ALL, commit=3, configurations=((2, ALL),))
+        raft.raft._membership.on_members(MembersChanged(5, False, ALL))
+    pass_silence(raft)
+    assert asked(raft)[2] == [RemovedQuestion(2)]
+    tell(raft, 4)
+    assert "entry 4" in raft.status()["refusal"]
 
 
 def test_one_that_no_committed_configuration_here_names_believes_nobody(raft):

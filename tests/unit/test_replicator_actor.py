@@ -307,9 +307,19 @@ def test_a_member_asks_whether_it_was_removed_and_hears_the_answer(leading):
     leading.tell(TellJoin(PEER, RemovedQuestion(7)))
     assert RemovedQuestion(7) in leading.controls()
     leading.answer(Removed(9), is_bulk=False)
-    leading.answer(Removed(9), is_bulk=False, uuid=b"x" * 16)
     leading.answer(RemovedQuestion(9), is_bulk=False)
     assert leading.heard() == [JoinReceived(PEER, PEER_UUID, Removed(9))]
+
+
+def test_a_member_hears_that_it_was_removed_from_one_that_came_while_it_was_away(leading):
+    """SAFETY C10: the other's disk was lost, and another replica has its place. It was the only one
+    left to say so."""
+    leading.answer(Removed(9), is_bulk=False)
+    leading.answer(Removed(9), is_bulk=False, uuid=b"x" * 16)
+    for wrong in ({"cluster": b"o" * 16}, {"node": 3}, {"target": 3}):
+        leading.answer(Removed(9), is_bulk=False, **wrong)
+    heard = [each.sender_uuid for each in leading.heard()]
+    assert heard == [PEER_UUID, b"x" * 16]
 
 
 def test_an_answer_of_many_frames_is_dropped_and_counted(leading):

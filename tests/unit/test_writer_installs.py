@@ -290,3 +290,25 @@ def test_an_empty_log_begins_at_another_lsn(tmp_path):
     [recovered] = started_again(stage, tmp_path).born
     assert (recovered.start_index, recovered.start_next_lsn, recovered.damage) == (0, 41, "")
     assert recovered.last_row.header.index == 1
+
+
+def test_a_crash_at_any_step_of_that_leaves_an_empty_log_that_begins_at_either_lsn(tmp_path):
+    """SAFETY L4, G5a: at the old one before META has the mark, at the new one from there on."""
+    stage = WriterStage(tmp_path)
+    stage.bear()
+    own = newest_meta(stage.disk, folder(stage)).log_start
+    disks = []
+    stage.disk.on_call = lambda *_: disks.append(stage.disk.copy())
+    stage.order_install(row_at_start(msgspec.structs.replace(own, next_lsn=41)))
+    stage.settle()
+    stage.disk.on_call = None
+    found = []
+    for number, disk in enumerate(disks):
+        stage.disk = disk
+        (tmp_path / str(number)).mkdir()
+        [recovered] = started_again(stage, tmp_path / str(number)).born
+        assert (recovered.damage, recovered.start_index, recovered.last_row) == ("", 0, None)
+        found.append(recovered.start_next_lsn)
+    assert found == sorted(found, key=lambda lsn: lsn == 41)
+    assert set(found) == {own.next_lsn, 41}
+    stage.close()

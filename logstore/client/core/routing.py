@@ -35,7 +35,9 @@ REFRESH_S = 1.0
 # How often a client asks who the members are, if nothing else has told it: one that does nothing
 # while its cluster moves machine by machine must hear of new ones before all old ones are gone. It
 # costs a small request to each member, over connections that end with the first leader's answer.
+# Each waits longer by up to a tenth: all clients hear of a new leader in the same moments.
 KEEP_CURRENT_S = 60.0
+KEEP_CURRENT_JITTER = 0.1
 
 
 class NoReplicaAnswers(Unreachable):
@@ -156,7 +158,7 @@ class Routing:
         """
         left_s = self._stays_current_s()
         if left_s > 0:
-            return left_s
+            return self._spread_s(left_s)
         self._learned_ns = self._host.clock.monotonic_ns()
         deadline_ns = self._host.deadline_ns(REFRESH_S)
         try:
@@ -168,11 +170,14 @@ class Routing:
             raise
         except LogStoreError:
             pass
-        return self._stays_current_s()
+        return self._spread_s(self._stays_current_s())
 
     def _stays_current_s(self) -> float:
         passed_ns = self._host.clock.monotonic_ns() - self._learned_ns
         return max(0.0, KEEP_CURRENT_S - passed_ns / 1e9)
+
+    def _spread_s(self, wait_s: float) -> float:
+        return wait_s + self._host.random.uniform(0, KEEP_CURRENT_JITTER * KEEP_CURRENT_S)
 
     def has_left(self, node: int) -> bool:
         """Whether nodes are known, and it is none of them."""
