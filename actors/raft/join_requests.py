@@ -7,13 +7,13 @@ place: the core decides, and a committed CONFIG says what it decided.
 from __future__ import annotations
 
 from actors.messages import JoinReceived, TellJoin
-from actors.raft.joining import leader_words
 from actors.raft.routes import Routes
 from logstore.errors import ErrorCode
 from logstore.format.configuration_body import NO_UUID, Member, is_host_name, roles
 from logstore.format.peer_messages import JoinAnswer, JoinRequest
 from logstore.limits import NODES_MAX
 from logstore.model import NO_NODE, NodeId, Role
+from logstore.raft.configuration import members
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import ChangeAnswered, MembersChanged
 from logstore.raft.events import ChangeKind, ChangeRequested
@@ -47,7 +47,7 @@ class JoinRequests:
         who = received.sender, received.sender_uuid
         if core.role != Role.LEADER:
             self._pending.clear()
-            self._answer(who, ErrorCode.NOT_LEADER, leader_words(core.leader), core.leader)
+            self._answer(who, ErrorCode.NOT_LEADER, self._place_of(core.leader), core.leader)
             return None
         if fault := _fault(received, request):
             self._answer(who, ErrorCode.INVALID_REQUEST, fault, core.leader)
@@ -80,6 +80,11 @@ class JoinRequests:
             and changed.is_committed
             and any((each.number, each.uuid) == who for each, _ in roles(changed.configuration))
         )
+
+    def _place_of(self, leader: NodeId) -> str:
+        """Where it is to be reached, by the configuration in force; empty: that does not say."""
+        found = () if self._members is None else members(self._members.configuration)
+        return next((f"{each.host}:{each.port}" for each in found if each.number == leader), "")
 
     def _answer(
         self, who: tuple[NodeId, bytes], code: ErrorCode, reason: str, leader: NodeId

@@ -14,8 +14,10 @@ from actors.messages import JoinReceived, LogRecovered, TellJoin
 from actors.raft.routes import Routes
 from actors.station import Station
 from logstore.errors import ErrorCode
+from logstore.format.configuration_body import is_host_name
 from logstore.format.peer_messages import JoinAnswer, JoinRequest
 from logstore.model import NO_INDEX, NO_NODE, ReplicaState
+from logstore.settings import HIGHEST_PORT
 
 ASK_AGAIN_MAX_NS = 10_000_000_000
 NEVER_NS = 1 << 62
@@ -43,10 +45,10 @@ class Joining:
             self._begin_to_ask()
 
     def on_tick(self, now_ns: int) -> None:
-        """Ask every peer, each time after twice the wait: any of them may lead."""
+        """Ask every peer, each time after twice the wait: any may lead, or says who does."""
         if now_ns < self.deadline_ns:
             return
-        for peer in self._peers:
+        for peer in self._routes.members:
             self._routes.to_peer(TellJoin(peer, self._request))
         self.deadline_ns = now_ns + self._wait_ns
         self._wait_ns = min(2 * self._wait_ns, ASK_AGAIN_MAX_NS)
@@ -58,10 +60,19 @@ class Joining:
             return
         if answer.code == ErrorCode.OK:
             self.is_admitted, self.refusal = True, ""
-        elif answer.code != ErrorCode.NOT_LEADER:
+        elif answer.code == ErrorCode.NOT_LEADER:
+            self._ask_leader(answer)
+        else:
             if answer.code == ErrorCode.NOT_READY:
                 self._wait_ns = self._first_wait_ns
             self._refuse(f"node {received.sender}: {_printable(answer.reason)}")
+
+    def _ask_leader(self, answer: JoinAnswer) -> None:
+        """The leader may be a member that this replica's file does not name. A peer may be behind:
+        the one that was named last is asked, with the others, the next time."""
+        place = _place_in(answer.reason)
+        if answer.leader != NO_NODE and place is not None:
+            self._routes.take_leader(answer.leader, *place)
 
     def on_members(self, *, is_named: bool, was_member: bool) -> None:
         """Whether the configuration in force in this replica's own log names it. One that was a
@@ -98,6 +109,9 @@ def _printable(reason: bytes) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
-def leader_words(leader: int) -> str:
-    """Whom to ask, for a peer that asked another."""
-    return "no leader is known here" if leader == NO_NODE else f"node {leader} leads"
+def _place_in(reason: bytes) -> tuple[str, int] | None:
+    """Host and first port of the node that leads; None: it says something else."""
+    host, _, port = reason[:REASON_MAX_BYTES].decode("latin-1").rpartition(":")
+    if not (is_host_name(host) and port.isascii() and port.isdigit() and len(port) <= 5):
+        return None
+    return (host, int(port)) if 0 < int(port) <= HIGHEST_PORT else None

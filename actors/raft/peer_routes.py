@@ -3,8 +3,9 @@
 Pure. Owns the numbers, and the replica that each replicator talks to. Must not know rings: what it
 decides is returned as orders. A member of the configuration file has a replicator of its own, which
 begins with the file's address and takes the first uuid that it hears; other members get a spare,
-which runs once it was wanted. Invariants: a number has at most one replicator; a number that is no
-member any more keeps its replicator until raft sends it nothing more of its term (C9).
+which runs once it was wanted, and so does a leader that a replica without members was told of.
+Invariants: a number has at most one replicator; a number that is no member any more keeps its
+replicator until raft sends it nothing more of its term (C9).
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class PeerRoutes:
         self._configured = {
             number: Address(b"", host, port) for number, (host, port) in configured.items()
         }
+        self._told: dict[NodeId, Address] = {}  # the leader, as the others named it last
         self._wanted = dict(self._configured)
         self.members = tuple(self._wanted)  # the numbers that are to have a replicator
         self._replicators = {
@@ -85,6 +87,7 @@ class PeerRoutes:
         self._led: set[NodeId] = set()  # was ordered to lead, and not to stop
         self._unserved: set[NodeId] = set()
         self._counted = frozenset(self._wanted)  # a spare that one of these needs no learner keeps
+        self._has_configuration = False
         self._seq = 0
 
     def serving(self) -> dict[NodeId, str]:
@@ -101,11 +104,25 @@ class PeerRoutes:
 
     def take_members(self, configuration: Configuration) -> list[Order]:
         """`configuration` is in force now."""
+        self._has_configuration = configuration.id > 0
         self._wanted = (
-            _addresses(configuration, self._node) if configuration.id else dict(self._configured)
+            _addresses(configuration, self._node)
+            if self._has_configuration
+            else self._configured | self._told
         )
         self.members = tuple(self._wanted)
         self._counted = frozenset(each.number for each in counted(configuration))
+        return self._settle()
+
+    def take_leader(self, number: NodeId, host: str, port: int) -> list[Order]:
+        """Another replica says that `number` leads, at this address. Where no configuration names
+        the members it is served, too, in place of the leader that was named before."""
+        told = {number: Address(b"", host, port)}
+        if self._has_configuration or number == self._node or told == self._told:
+            return []
+        self._told = told
+        self._wanted = self._configured | told
+        self.members = tuple(self._wanted)
         return self._settle()
 
     def on_lead(self, number: NodeId) -> None:

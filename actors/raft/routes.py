@@ -254,6 +254,10 @@ class Routes:
         if route is not None:
             route.offer(message)
 
+    def take_leader(self, node: NodeId, host: str, port: int) -> None:
+        """Another replica says who leads, and where: one without members talks to it, too."""
+        self._carry_out(self._peers.take_leader(node, host, port))
+
     def reset_replicator(self, actor: str, identity: messages.Identity) -> NodeId:
         """That replicator is started, for the first time or after a death: it gets our identity
         first, then its peer. Returns the number that it serves; NO_NODE: none."""

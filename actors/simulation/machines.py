@@ -57,19 +57,29 @@ class ClusterMachines:
     def may_leave(self, node: int) -> bool:
         in_force = self._cluster.ledger.record.electorates_in_force()
         asked = {*self._asked, node}
-        is_safe = all(_leaves_enough(each.numbers, asked, self._vulnerable) for each in in_force)
+        founders = frozenset(self._cluster.founders)
+        is_safe = all(
+            _leaves_enough(each.numbers, asked, self._vulnerable, founders) for each in in_force
+        )
         if is_safe:
             self._asked.add(node)
         return is_safe
 
 
-def _leaves_enough(voters: frozenset[int], leaving: set[int], vulnerable: frozenset[int]) -> bool:
-    """Whichever of them leave, the whole ones that stay are a majority, and two at least."""
+def _leaves_enough(
+    voters: frozenset[int],
+    leaving: set[int],
+    vulnerable: frozenset[int],
+    founders: frozenset[int],
+) -> bool:
+    """Whichever of them leave, the whole ones that stay are a majority, and two at least. One of
+    these is a founder, whom every machine's file names: without, an operator would start a lost
+    replica with --join."""
     going = sorted(voters & leaving)
     for size in range(len(going) + 1):
         for some in combinations(going, size):
             stay = voters.difference(some)
-            whole = len(stay - vulnerable)
-            if whole <= len(stay) // 2 or whole < 2:
+            whole = stay - vulnerable
+            if len(whole) <= len(stay) // 2 or len(whole) < 2 or not whole & founders:
                 return False
     return True

@@ -149,7 +149,8 @@ class JoinRequest(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=15
 
 class JoinAnswer(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=16):
     """`code` is an ErrorCode. OK: a committed CONFIG names the replica that asked; else `reason`
-    says why not. `leader`: which node to ask, 0 if the sender knows none."""
+    says why not. `leader`: which node to ask, 0 if the sender knows none. NOT_LEADER: `reason` is
+    HOST:PORT of that node's first port, empty if no CONFIG names it."""
 
     code: int
     leader: NodeId

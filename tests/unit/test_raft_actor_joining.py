@@ -6,7 +6,16 @@ import msgspec
 import pytest
 
 from actors import topology
-from actors.messages import Identity, JoinReceived, TellJoin, TellStart
+from actors.messages import (
+    Identity,
+    JoinReceived,
+    PeerIs,
+    PeerTaken,
+    ReplicatorStarted,
+    ReplicatorWanted,
+    TellJoin,
+    TellStart,
+)
 from actors.raft import joining
 from actors.raft.join_requests import JOINS_PENDING_MAX, JoinRequests
 from actors.topology import Counter
@@ -230,6 +239,42 @@ def test_a_replica_that_was_removed_does_not_ask_under_its_uuid_again(raft):
     assert driver.deadline_ns == joining.NEVER_NS
 
 
+def spare_requests(raft):
+    return of(JoinRequest, [each.message for each in of(TellJoin, raft.heard("spare-1"))])
+
+
+def test_it_asks_the_leader_that_a_follower_names_though_its_file_does_not(raft):
+    """A member that came later leads: the file of a founder that lost its disk has it not."""
+    recover(raft)
+    answer(raft, 2, ErrorCode.NOT_LEADER, "node-9:7800", leader=9)
+    assert raft.heard(topology.SUPERVISOR)[-1] == ReplicatorWanted("spare-1")
+    raft.say(topology.SUPERVISOR, ReplicatorStarted("spare-1"))
+    [peer] = of(PeerIs, raft.heard("spare-1"))
+    assert (peer.node, peer.uuid, peer.host, peer.port) == (9, b"", "node-9", 7800)
+    requests(raft)
+    raft.time_out()
+    assert len(spare_requests(raft)) == 1
+    assert all(map(len, requests(raft).values())), "the file's nodes are asked, too"
+    raft.say("spare-1", PeerTaken(peer.seq))
+    raft.say("spare-1", JoinReceived(9, b"9" * 16, JoinAnswer(ErrorCode.OK, 9, b"")))
+    assert raft.status()["refusal"] == ""
+
+
+@pytest.mark.parametrize(
+    ("leader", "reason"),
+    [
+        (9, "node 9 leads"), (9, ""), (9, "node-9"), (9, "node-9:"), (9, ":7800"), (9, "node-9:0"),
+        (9, "node-9:65536"), (9, "node-9:٣"), (9, "node-9:7\n"), (9, "no de:7800"),
+        (9, "node-9:" + "9" * 5_000), (0, "node-9:7800"), (1, "node-9:7800"),
+    ],
+)  # fmt: skip
+def test_a_leader_without_a_place_is_not_asked(raft, leader, reason):
+    recover(raft)
+    raft.heard(topology.SUPERVISOR)
+    answer(raft, 2, ErrorCode.NOT_LEADER, reason, leader=leader)
+    assert raft.heard(topology.SUPERVISOR) == []
+
+
 # --- the replica that is asked ---
 
 
@@ -248,12 +293,16 @@ def answers(raft):
 def test_only_the_leader_gives_places_and_the_others_say_who_leads(raft):
     raft.recover()
     ask(raft)
-    unknown = JoinAnswer(ErrorCode.NOT_LEADER, 0, b"no leader is known here")
+    unknown = JoinAnswer(ErrorCode.NOT_LEADER, 0, b"")
     assert answers(raft) == [TellJoin(4, unknown, OTHER)]
     raft.hear_heartbeat(2, term=1)
     ask(raft)
-    known = JoinAnswer(ErrorCode.NOT_LEADER, 2, b"node 2 leads")
-    assert answers(raft) == [TellJoin(4, known, OTHER)]
+    known = JoinAnswer(ErrorCode.NOT_LEADER, 2, b"")
+    assert answers(raft) == [TellJoin(4, known, OTHER)], "no CONFIG says where"
+    raft.raft._membership.on_members(MembersChanged(1, False, members_of(US)))
+    ask(raft)
+    placed = JoinAnswer(ErrorCode.NOT_LEADER, 2, b"node-2:7100")
+    assert answers(raft) == [TellJoin(4, placed, OTHER)]
 
 
 def test_a_replica_without_a_core_says_nothing(raft):

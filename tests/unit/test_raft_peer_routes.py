@@ -239,6 +239,43 @@ def test_each_order_to_a_replicator_has_a_number_of_its_own(peers: PeerRoutes) -
     assert again.seq > max(seqs)
 
 
+def test_a_leader_that_the_file_has_not_is_served_until_another_is_named(
+    peers: PeerRoutes,
+) -> None:
+    """By those that a replica without members asks."""
+    assert peers.take_leader(NodeId(4), "127.0.0.1", 7300) == [Want("spare-1")]
+    assert peers.members == (2, 3, 4)
+    assert peers.take_leader(NodeId(4), "127.0.0.1", 7300) == []
+    peer = peers.begin("spare-1")
+    assert peer is not None
+    assert (peer.node, peer.uuid, peer.host, peer.port) == (4, b"", "127.0.0.1", 7300)
+    assert bound(peers.take_leader(NodeId(2), "127.0.0.1", 9000)) == {
+        "spare-1": (NO_NODE, b"", 0),
+        "replicator-2": (2, b"", 9000),
+    }
+    assert peers.members == (2, 3)
+
+
+def test_a_leader_of_the_file_is_served_already_and_no_replica_talks_to_itself(
+    peers: PeerRoutes,
+) -> None:
+    assert peers.take_leader(NodeId(3), "127.0.0.1", 7200) == []
+    assert peers.take_leader(NodeId(1), "127.0.0.1", 7000) == []
+    assert peers.members == (2, 3)
+
+
+def test_a_leader_that_was_named_counts_only_where_no_configuration_names_members(
+    peers: PeerRoutes,
+) -> None:
+    peers.take_leader(NodeId(4), "127.0.0.1", 7300)
+    peers.begin("spare-1")
+    assert peers.take_members(Configuration(0, (member(1), member(2), member(3)))) == []
+    peers.take_members(members(1, 2, 3))
+    assert peers.members == (2, 3)
+    assert peers.take_leader(NodeId(5), "127.0.0.1", 7400) == []
+    assert NodeId(4) not in peers.serving()
+
+
 # --- the rings ---
 
 

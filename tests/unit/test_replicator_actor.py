@@ -296,7 +296,7 @@ def test_only_the_peer_itself_is_believed(leading):
 
 
 def test_a_replica_that_joins_asks_and_hears_the_answer(leading):
-    asked, refused = JoinRequest(7100, b"node-1"), JoinAnswer(1, 3, b"node 3 leads")
+    asked, refused = JoinRequest(7100, b"node-1"), JoinAnswer(1, 3, b"node-3:7100")
     leading.tell(TellJoin(PEER, asked))
     assert asked in leading.controls()
     leading.answer(refused, is_bulk=False)
