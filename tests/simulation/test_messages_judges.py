@@ -156,3 +156,20 @@ def test_a_call_may_fail_as_users_must_expect(error: LogStoreError, is_wrong: bo
     stage = AnswerStage()
     stage.witness.call_failed(error)
     assert bool(stage.stage.complaints) is is_wrong
+
+
+@pytest.mark.parametrize("may_leave", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no node 1; the cluster has [2, 3]",
+        "node 2 is no such member of this cluster: see `logstore status`",
+    ],
+)
+def test_a_call_may_be_of_a_member_that_left_where_members_leave(
+    text: str, *, may_leave: bool
+) -> None:
+    stage = AnswerStage()
+    host = msgspec.structs.replace(stage.stage.host("client-1"), has_lost_disks=may_leave)
+    Witness(host).call_failed(InvalidRequest(text))
+    assert bool(stage.stage.complaints) is not may_leave

@@ -75,8 +75,8 @@ class Witness:
     def call_failed(self, error: LogStoreError) -> None:
         """A call of the core raised this. It is a violation unless a user must expect it."""
         kind = type(error)
-        if self.client.may_members_leave and str(error).startswith("no node "):
-            self.count("failed-no-node")  # the node that was asked for has left
+        if self.client.may_members_leave and _says_that_one_left(error):
+            self.count("failed-no-node")
             return
         if isinstance(error, FormatError | WrongCluster) or kind in (InvalidRequest, LogStoreError):
             self.violated(Invariant.I11, f"a call failed with {kind.__name__}: {error}")
@@ -98,3 +98,10 @@ class Witness:
                 return None
             self._cluster_id = cluster_id
         return envelope, message
+
+
+def _says_that_one_left(error: LogStoreError) -> bool:
+    """The node that was asked for, or that a change was to be of: another operator, or the leader
+    itself, was earlier."""
+    text = str(error)
+    return text.startswith("no node ") or "is no such member of this cluster" in text
