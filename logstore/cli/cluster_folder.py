@@ -283,6 +283,9 @@ def standings(state: ClusterState, leader: int, *, timeout_s: float = OTHERS_S) 
 
     def look(_: LogClient, status: dict[str, Any]) -> None:
         words.update({row.node: f"is {NO_MEMBER} of the cluster" for row in state.nodes})
+        for row in status["others"]:
+            if row["node"] in words and row["refusal"]:
+                words[row["node"]] += f" ({row['refusal']})"
         words.update({row["node"]: standing_of(row, leader) for row in status["nodes"]})
         if any(row["role"] == UNREACHABLE for row in status["nodes"]):
             raise NotReady("not all replicas answer yet")

@@ -81,8 +81,10 @@ def test_a_kept_cluster_is_raised_to_a_newer_level_and_refused_by_this_version_t
             with reading_levels(NEW, tmp_path):
                 cluster.start_all()
             cluster.wait_for_leader()
+            assert poll_until(
+                lambda: set(log.admin.format_levels().newest_levels.values()) == {NEW}, TIMEOUT_S
+            )
             levels = log.admin.format_levels()
-            assert levels.newest_levels == dict.fromkeys(cluster.nodes, NEW)
             for node in cluster.nodes:
                 cluster.wait_until_visible(node, kept.last_lsn)
                 found = log.digest(1, kept.last_lsn, replica=node)

@@ -30,16 +30,22 @@ from tests.unit.writer_stage import WriterStage
 BIG = 60 << 10
 
 
-def removed_files_open():
-    """How many removed files of a log this process still has open."""
-    found = 0
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:
-            continue
-        found += target.endswith((".data (deleted)", ".raft (deleted)"))
-    return found
+@pytest.fixture
+def removed_files_open(tmp_path):
+    """How many removed files of this test's log this process still has open."""
+
+    def count():
+        found = 0
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                target = os.readlink(f"/proc/self/fd/{name}")
+            except FileNotFoundError:
+                continue
+            is_removed = target.endswith((".data (deleted)", ".raft (deleted)"))
+            found += is_removed and target.startswith(f"{tmp_path}/")
+        return found
+
+    return count
 
 
 @pytest.fixture
@@ -136,7 +142,7 @@ def test_a_verification_begins_at_the_log_start(egress, client):
     assert whole.payloads == 9
 
 
-def test_v7_egress_lets_go_of_removed_files_also_if_nobody_asks(egress, client):
+def test_v7_egress_lets_go_of_removed_files_also_if_nobody_asks(egress, client, removed_files_open):
     for lsn in (1, 5, 9):
         client.ask(fetch(lsn))
     egress.log.trim(8)
@@ -150,7 +156,7 @@ NEXT_LSN = BEFORE.header.next_lsn
 
 
 def test_g6_readers_of_a_log_that_begins_anew_are_told_what_is_gone_and_keep_no_file(
-    egress, client
+    egress, client, removed_files_open
 ):
     """SAFETY G5a, V7. The writer is done a moment before raft moves the visible LSN."""
     for lsn in (1, 5, 9):
@@ -236,7 +242,9 @@ def test_a_replicator_reads_nothing_below_the_log_start_and_reports_no_damage(re
     assert replicator.indexes()[0] == 5
 
 
-def test_v7_a_replicator_lets_go_of_removed_files_also_if_it_has_nothing_to_send(replicator):
+def test_v7_a_replicator_lets_go_of_removed_files_also_if_it_has_nothing_to_send(
+    replicator, removed_files_open
+):
     for _ in range(6):
         replicator.append(BIG, is_described=False)
         replicator.write()
@@ -248,7 +256,7 @@ def test_v7_a_replicator_lets_go_of_removed_files_also_if_it_has_nothing_to_send
     assert removed_files_open() == 0
 
 
-def test_v7_a_replicator_lets_go_of_a_log_that_was_dropped(replicator):
+def test_v7_a_replicator_lets_go_of_a_log_that_was_dropped(replicator, removed_files_open):
     """It led once; now this replica follows."""
     for _ in range(6):
         replicator.append(BIG, is_described=False)
