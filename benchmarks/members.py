@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -23,8 +23,10 @@ import msgspec
 
 import logstore
 from benchmarks.forgetting import flushed_mb_per_s
+from benchmarks.load_process import run_load
 from benchmarks.measurement import Measured, Measurement, Site, option
 from benchmarks.medians import at_most, spread
+from benchmarks.member_changes import MODULE, ChangesSpec
 from logstore.cli.embedded import EmbeddedCluster, make_config, poll_until
 from logstore.errors import LogStoreError, Unreachable
 from logstore.format.level import CONFIG_LEVEL
@@ -99,14 +101,12 @@ def _changes(site: Site, number: int, changes: int) -> ChangeRow:
         _wait_for_role(log, learner, "learner")
         sent: list[tuple[float, float]] = []
         undisturbed_from = time.monotonic()
-        spans: list[tuple[float, float]] = []
+        spec = ChangesSpec(cluster.endpoints[:VOTERS], learner, changes)
         with _appending(cluster, sent):
             threading.Event().wait(UNDISTURBED_S)
             undisturbed_to = time.monotonic()
-            for change in _asked(log, learner, changes):
-                began = time.monotonic()
-                change()
-                spans.append((began, time.monotonic()))
+            command = ["-m", MODULE, msgspec.json.encode(spec).decode()]
+            spans = run_load("changes of the members", command, timeout_s=10 * _TIMEOUT_S)
         quiet = [
             end - begin for begin, end in sent if undisturbed_from < begin < end < undisturbed_to
         ]
@@ -125,15 +125,6 @@ def _changes(site: Site, number: int, changes: int) -> ChangeRow:
             f"changes, round {number}: p99 {row.beside_p99_ms} over {row.undisturbed_p99_ms} ms"
         )
         return row
-
-
-def _asked(log: logstore.LogClient, learner: int, changes: int) -> Iterator[Callable[[], None]]:
-    place = learner + 1
-    yield lambda: log.admin.promote_member(learner, timeout=_TIMEOUT_S)
-    for _ in range(changes):
-        yield lambda: log.admin.add_member(place, "127.0.0.1", 9)
-        yield lambda: log.admin.remove_member(place)
-    yield lambda: log.admin.remove_member(learner, timeout=_TIMEOUT_S)
 
 
 @contextmanager
@@ -306,7 +297,7 @@ MEMBERS = Measurement(
     _measure,
     [
         option("--rounds", type=click.IntRange(1, 99), default=3),
-        option("--changes", type=click.IntRange(1, 10_000), default=20),
+        option("--changes", type=click.IntRange(1, 10_000), default=100),
         option("--mib", type=click.IntRange(1, 1 << 20), default=2_048),
         option("--rate", type=click.IntRange(1, 1_000_000), default=5_000),
     ],
