@@ -4,8 +4,8 @@ The client of an operator shares no interpreter with the producers that it is me
 
     python -m benchmarks.member_changes JSON of ChangesSpec
 
-Prints the span of each change as JSON: [asked, committed], in s of the monotonic clock, which is one
-clock for all processes.
+Prints the span of each change as JSON: [asked, committed], in s of the monotonic clock, which is
+one clock for all processes.
 """
 
 from __future__ import annotations
