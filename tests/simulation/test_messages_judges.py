@@ -173,3 +173,13 @@ def test_a_call_may_be_of_a_member_that_left_where_members_leave(
     host = msgspec.structs.replace(stage.stage.host("client-1"), has_lost_disks=may_leave)
     Witness(host).call_failed(InvalidRequest(text))
     assert bool(stage.stage.complaints) is not may_leave
+
+
+@pytest.mark.parametrize("may_leave", [False, True])
+def test_a_transfer_may_be_to_a_member_that_left_where_members_leave(*, may_leave: bool) -> None:
+    stage = AnswerStage()
+    host = msgspec.structs.replace(stage.stage.host("client-1"), has_lost_disks=may_leave)
+    stage.observer = MessageChecker(Witness(host))
+    stage.ask(TransferRequest(2))
+    told = stage.tell(ErrorReply(ErrorCode.INVALID_REQUEST, 0, 0, 0, b"no node 2 in this cluster"))
+    assert bool(told) is not may_leave

@@ -49,7 +49,8 @@ class Orders:
             if dead.ticks == 0:
                 dead.term, dead.since_ns = core.term, at_ns
             dead.ticks += 1
-            if dead.term != core.term:
+            has_left = not self._record.is_member(peer)
+            if dead.term != core.term or has_left:
                 del dead_replicators[peer]
             elif dead.ticks > TICKS_MAX and at_ns - dead.since_ns > RESTART_HEARD_NS:
                 del dead_replicators[peer]

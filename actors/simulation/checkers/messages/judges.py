@@ -18,6 +18,7 @@ from actors.simulation.checkers.messages.exchange import Exchange, Judge
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     DoneReply,
+    ErrorReply,
     InitializeRequest,
     MetadataReply,
     MetadataRequest,
@@ -50,6 +51,12 @@ def _on_level(exchange: Exchange, reply: DoneReply, _body: bytes) -> None:
     exchange.tell(client_facts.LevelTold(exchange.request.level, reply.value))
 
 
+def _has_target_left(exchange: Exchange, error: ErrorReply) -> bool:
+    """Whether it says that there is no such node, where members may have left."""
+    may_leave = exchange.witness.client.may_members_leave
+    return may_leave and error.code == ErrorCode.INVALID_REQUEST and b"no node " in error.text
+
+
 _NOT_FORMED = frozenset({ErrorCode.NOT_READY, ErrorCode.OVERLOADED, ErrorCode.TIMED_OUT})
 _LATER = _NOT_FORMED | {ErrorCode.NOT_LEADER, ErrorCode.DISK_FULL}
 _NOT_RAISED = _LATER | {ErrorCode.LEVEL_REFUSED, ErrorCode.OUTCOME_UNKNOWN}
@@ -57,7 +64,9 @@ JUDGES: dict[type[Any], Judge] = {
     MetadataRequest: Judge(MetadataReply, _on_document, frozenset(ErrorCode)),
     StatusRequest: Judge(StatusReply, _on_document, _LATER),
     TraceRequest: Judge(TraceReply, _on_document, frozenset()),
-    TransferRequest: Judge(DoneReply, _on_done, _LATER | {ErrorCode.TRANSFER_FAILED}),
+    TransferRequest: Judge(
+        DoneReply, _on_done, _LATER | {ErrorCode.TRANSFER_FAILED}, _has_target_left
+    ),
     RaiseLevelRequest: Judge(DoneReply, _on_level, _NOT_RAISED, None, _level_asked),
     MemberChangeRequest: Judge(DoneReply, _on_done, _NOT_RAISED | {ErrorCode.INVALID_REQUEST}),
     InitializeRequest: Judge(DoneReply, _on_done, _NOT_FORMED),
