@@ -187,14 +187,15 @@ class SimulatedCluster:
     @property
     def is_settled(self) -> bool:
         """No change of the members is under way or to follow, and lost replicas are replaced, if
-        that can be."""
+        that can be: while a member is damaged each change is refused that is not forced (C13)."""
         record = self.ledger.record
         configuration = record.newest_committed.configuration
         if not configuration.id:
             return True
         if len(record.electorates_in_force()) > 1 or configuration.incoming:
             return False
-        return all(self.is_made_good(node) for node in self.lost)
+        is_one_damaged = any(record.is_member(node) for node in self.excused)
+        return is_one_damaged or all(self.is_made_good(node) for node in self.lost)
 
     def is_made_good(self, node: int) -> bool:
         """Nothing waits for the replica on the empty disk, mostly it is a voter again, and no

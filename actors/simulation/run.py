@@ -148,9 +148,12 @@ class _Run:
             self._report_violation(f"{self._state()} {within_ns / 1e9:.1f} s after the heal")
 
     def _audit(self, within_ns: int) -> None:
-        """Read the whole log of each damaged replica that runs."""
-        cluster = self.cluster
-        nodes = [node for node in cluster.excused if node in cluster.observer.cores]
+        """Read the whole log of each damaged member that runs: one that left shows nothing."""
+        cluster, record = self.cluster, self.cluster.ledger.record
+        nodes = [
+            node for node in cluster.excused
+            if node in cluster.observer.cores and record.is_member(node)
+        ]  # fmt: skip
         if not nodes or cluster.has_problems:
             return
         self.workload.audit(sorted(nodes))
