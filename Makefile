@@ -31,7 +31,7 @@ demo: .venv/.complete ## a log of three replicas whose leader is killed half way
 test: .venv/.complete ## every test but those of more than ten seconds: minutes (PYTEST_ARGS=… passes options on)
 	@$(VENV)/python -m pytest -n 3 -m "not chaos and not long" $(PYTEST_ARGS)
 
-test-all: .venv/.complete ## every test but `make chaos`: a quarter of an hour (PYTEST_ARGS=… as above)
+test-all: .venv/.complete ## every test but `make chaos`: up to half an hour (PYTEST_ARGS=… as above)
 	@$(VENV)/python -m pytest -n 3 $(PYTEST_ARGS)
 
 runbooks: .venv/.complete ## every block of docs/runbooks/ in order, on real clusters; of `make test-all` (PYTEST_ARGS=… as above)

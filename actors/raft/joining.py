@@ -12,7 +12,7 @@ import logging
 
 from actors.messages import JoinReceived, LogRecovered, TellJoin
 from actors.raft.routes import Routes
-from actors.station import Station
+from actors.station import NEVER_NS, Station
 from logstore.errors import ErrorCode
 from logstore.format.configuration_body import is_host_name
 from logstore.format.peer_messages import JoinAnswer, JoinRequest
@@ -20,7 +20,6 @@ from logstore.model import NO_INDEX, NO_NODE, ReplicaState
 from logstore.settings import HIGHEST_PORT
 
 ASK_AGAIN_MAX_NS = 10_000_000_000
-NEVER_NS = 1 << 62
 REASON_MAX_BYTES = 1_024  # of a peer's text, for a log line and a status
 
 log = logging.getLogger("logstore.raft")
@@ -31,7 +30,6 @@ class Joining:
 
     def __init__(self, station: Station, routes: Routes, recovered: LogRecovered) -> None:
         self._routes = routes
-        self._peers = station.peers
         own = station.config.node(station.node)
         self._request = JoinRequest(own.port, own.host.encode("ascii"))
         self._first_wait_ns = self._wait_ns = station.config.raft.election_timeout_ns
@@ -92,8 +90,8 @@ class Joining:
         self.refusal = (
             ""
             if self.is_admitted
-            else f"it has no place in the cluster: it asks nodes {list(self._peers)} for one, and "
-            "their leader has not answered yet"
+            else "it has no place in the cluster: it asks nodes "
+            f"{list(self._routes.members)} for one, and their leader has not answered yet"
         )
 
     def _refuse(self, reason: str) -> None:

@@ -19,7 +19,7 @@ import logging
 
 from actors.messages import LogRecovered, TellJoin
 from actors.raft.routes import Routes
-from actors.station import Station
+from actors.station import NEVER_NS, Station
 from logstore.format.configuration_body import NO_UUID
 from logstore.format.peer_messages import Removed, RemovedQuestion
 from logstore.model import NO_INDEX, NO_NODE, ReplicaState
@@ -29,7 +29,6 @@ from logstore.raft.effects import MembersChanged
 from logstore.raft.joins import LOST_AFTER_TIMEOUTS
 
 ASK_AGAIN_MAX_NS = 60_000_000_000
-NEVER_NS = 1 << 62
 
 log = logging.getLogger("logstore.raft")
 

@@ -122,13 +122,14 @@ def _members(core: RaftCore) -> dict[str, Any]:
     """The configuration in force. `id` 0: of the file, of whose nodes only the numbers are known
     here. The roles are those of a configuration's body; a place for a replica that is yet to join
     is `reserved`. `waits_for`: what full disks hold up, on a leader."""
-    index, is_committed, configuration, waits_for = core.configuration
+    known = core.configuration
+    configuration = known.configuration
     return {
         "id": configuration.id,
-        "index": index,
-        "is_committed": is_committed,
+        "index": known.index,
+        "is_committed": known.is_committed,
         "is_joint": bool(configuration.incoming),
-        "waits_for": waits_for,
+        "waits_for": known.waits_for,
         "members": [
             {
                 "number": member.number,

@@ -14,7 +14,6 @@ from random import Random
 from typing import assert_never
 
 from logstore.errors import InvariantViolated
-from logstore.format.configuration_body import Configuration
 from logstore.format.entry import Row
 from logstore.format.peer_messages import (
     Heartbeat,
@@ -122,11 +121,9 @@ class RaftCore:
     # --- state for status, metrics and tests; reading it changes nothing ---
 
     @property
-    def configuration(self) -> tuple[Index, bool, Configuration, str]:
-        """In force, the index of its entry, whether it is committed, what full disks hold up."""
-        kept, waits_for = self._state.configurations, membership.why_waiting(self._state)
-        is_committed = kept.newest_index <= self._state.commit
-        return kept.newest_index, is_committed, kept.in_force, waits_for
+    def configuration(self) -> membership.InForce:
+        """The one in force, and what is known of it."""
+        return membership.what_is_in_force(self._state)
 
     @property
     def role(self) -> Role:
@@ -264,7 +261,8 @@ class RaftCore:
     @property
     def is_admitting(self) -> bool:
         """Whether a gen is open that takes batches."""
-        return self._state.gen.is_open and self._state.gen.takes_batches
+        gen = self._state.gen
+        return gen.is_open and gen.takes_batches
 
     @property
     def room_for_changes(self) -> int:

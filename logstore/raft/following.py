@@ -106,7 +106,7 @@ def on_append(state: State, event: AppendReceived) -> None:
         state.following.lacks_space = True
         return
     prev = Position(Index(header.index - 1), header.prev_term, header.first_lsn, header.prev_chain)
-    if _begins_elsewhere(state, prev):
+    if prev.index == NO_INDEX and _begins_elsewhere(state, prev):
         state.settle(event.ring_start, event.ring_end)  # the stream sends it again
         _start_over(state, event.sender, WholeLogStart(prev, 0, 0, FIRST_LEVEL))
         return
@@ -188,13 +188,13 @@ def _takes_stream(state: State, sender: NodeId, stream: int, level: int) -> bool
 
 
 def _begins_elsewhere(state: State, prev: Position) -> bool:
-    """Whether this replica joined, has no entry yet, and `prev` is before the first entry of all,
-    at another LSN than it heard of: from replicas that had trimmed theirs, which its leader has not
-    yet (L4). Every log that was never trimmed begins there."""
+    """Whether this replica joined, has no entry yet, and `prev`, which is before the first entry of
+    all, is at another LSN than it heard of: from replicas that had trimmed theirs, which its leader
+    has not yet (L4). Every log that was never trimmed begins there."""
     start = state.log.start
-    is_first = prev.index == state.log.last_index == NO_INDEX and state.config.has_joined
+    is_empty = state.config.has_joined and state.log.last_index == NO_INDEX
     is_alike = (prev.term, prev.chain) == (start.term, start.chain)
-    return is_first and is_alike and prev.next_lsn not in (start.next_lsn, 0)
+    return is_empty and is_alike and prev.next_lsn not in (start.next_lsn, 0)
 
 
 def _has_entry_at(state: State, start: Position) -> bool:

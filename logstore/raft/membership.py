@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import msgspec
+
 from logstore.errors import ErrorCode, InvalidRequest, InvariantViolated
 from logstore.format.configuration_body import NO_UUID, Configuration, Member, encode_configuration
 from logstore.format.level import CONFIG_LEVEL
@@ -23,6 +25,16 @@ from logstore.raft.events import ChangeKind, ChangeRequested, Proposed
 from logstore.raft.progress import Progress
 from logstore.raft.quorum import VoterSets
 from logstore.raft.state import Change, Leading, State
+
+
+class InForce(msgspec.Struct, frozen=True):
+    """The configuration in force, the index of its entry, and whether that is committed, as far as
+    is known. `waits_for`: what full disks hold up; empty: nothing, or another replica leads."""
+
+    index: Index
+    is_committed: bool
+    configuration: Configuration
+    waits_for: str
 
 
 def on_requested(state: State, event: ChangeRequested) -> None:
@@ -341,9 +353,14 @@ def _why_behind(state: State, leading: Leading, node: NodeId) -> str:
     return ""
 
 
-def why_waiting(state: State) -> str:
-    """What a change, or a learner that is to become a voter, waits for on full disks (S9); empty:
-    nothing does, or this replica does not lead."""
+def what_is_in_force(state: State) -> InForce:
+    kept = state.configurations
+    is_committed = kept.newest_index <= state.commit
+    return InForce(kept.newest_index, is_committed, kept.in_force, _why_waiting(state))
+
+
+def _why_waiting(state: State) -> str:
+    """What a change, or a learner that is to become a voter, waits for on full disks (S9)."""
     leading = state.leading
     if leading is None:
         return ""

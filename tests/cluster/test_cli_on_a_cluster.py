@@ -56,6 +56,7 @@ def span(lsns: tuple[int, int]) -> tuple[str, ...]:
 # --- lines ---
 
 
+@pytest.mark.long
 def test_a_line_is_what_stands_between_two_line_feeds(cluster: EmbeddedCluster) -> None:
     lines = [b"first", b"", b"", b"carriage return\r", b"\r", b"\x00\xff", b"no line feed here"]
     lsns = produce(cluster, b"\n".join(lines))
@@ -175,6 +176,7 @@ def test_a_cursor_goes_on_where_the_last_command_ended(cluster: EmbeddedCluster)
     assert consume(cluster, *cursor) == b""
 
 
+@pytest.mark.long
 def test_what_was_not_written_is_not_committed(cluster: EmbeddedCluster) -> None:
     first_lsn, _ = produce(cluster, b"".join(b"line %d\n" % number for number in range(100_000)))
     cursor = ("--cursor", "broken", "--from", str(first_lsn))
@@ -240,6 +242,7 @@ def test_what_cannot_be_done_has_its_exit_status_and_one_clear_line(
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_what_can_be_done_has_status_0(cluster: EmbeddedCluster) -> None:
     produce(cluster, b"something\n")
     done = run_cli(cluster, "status", "--json", "-")
@@ -267,6 +270,7 @@ def test_what_can_be_done_has_status_0(cluster: EmbeddedCluster) -> None:
     assert json.loads(done.stdout) == {"leader": target}
 
 
+@pytest.mark.long
 def test_sessions_are_listed_and_ended_whoever_leads(cluster: EmbeddedCluster) -> None:
     options = logstore.ProducerOptions(name="query", mode=logstore.SequenceMode.MONOTONE)
     with logstore.connect(cluster.endpoints) as client, client.producer(options) as producer:

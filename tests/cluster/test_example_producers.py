@@ -82,6 +82,7 @@ def lines_of(start: int, count: int) -> list[bytes]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("command_of", [python_command, node_command], ids=["python", "node"])
 def test_an_example_appends_each_line_once_and_in_order_though_its_leader_is_killed(

@@ -46,6 +46,7 @@ def test_a_kept_cluster_opens_with_all_it_held_and_goes_on(tmp_path: Path) -> No
         assert log.admin.verify().is_good
 
 
+@pytest.mark.long
 def test_a_kept_cluster_is_trimmed_once_it_is_raised(tmp_path: Path) -> None:
     """It has payloads, so nobody raises it but an operator."""
     kept = what_was_kept()

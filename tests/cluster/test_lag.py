@@ -65,6 +65,7 @@ def lags(cluster: EmbeddedCluster, node: int) -> list[float]:
     return [value for name, value in scraped(cluster, node).items() if "_lag_" in name]
 
 
+@pytest.mark.long
 def test_a_stopped_follower_and_a_cursor_lag_by_exactly_what_was_appended(
     cluster: EmbeddedCluster,
 ) -> None:

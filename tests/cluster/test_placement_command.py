@@ -50,6 +50,7 @@ def names_of_threads(pid: int) -> list[str]:
     return [path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
 
 
+@pytest.mark.long
 def test_what_is_set_is_taken_by_every_thread_kept_and_taken_by_the_next_process(
     cluster: EmbeddedCluster,
 ) -> None:

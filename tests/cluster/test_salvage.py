@@ -235,6 +235,7 @@ def test_a_run_that_is_broken_off_is_run_again_and_goes_on(old: Old, tmp_path: P
         assert payloads_of(log, 1, last) == old.payloads
 
 
+@pytest.mark.long
 def test_two_folders_of_one_log_at_the_same_time_are_one_log(old: Old, tmp_path: Path) -> None:
     last = len(old.payloads)
     with fresh(tmp_path) as cluster, connected(cluster) as log:

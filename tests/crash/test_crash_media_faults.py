@@ -160,6 +160,7 @@ def test_a_missing_record_flush_is_found_under_a_fault(
     assert losses(enumerator, 1_000)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_walk_that_begins_at_the_log_start_is_found(
     enumerator: Any, monkeypatch: pytest.MonkeyPatch

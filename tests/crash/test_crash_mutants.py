@@ -70,6 +70,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_step_is_found(

@@ -65,6 +65,7 @@ def silent_loss(disk: SimulatedDisk, promises: Promises) -> str | None:
     return None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
 def test_of_a_crash_state_it_takes_what_recovery_makes_of_it(
     enumerator: Any, scenario: Any

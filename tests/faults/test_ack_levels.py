@@ -146,6 +146,7 @@ def wait_for_more(outcomes: Outcomes) -> None:
     assert poll_until(lambda: outcomes.appended >= until, RECOVERY_TIMEOUT_S)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("acks", ["leader", "none"])
 def test_kills_of_leaders_lose_what_is_counted_and_double_and_reorder_nothing(
     cluster: QuickCluster, acks: str, record_property: pytest.RecordProperty

@@ -67,6 +67,7 @@ def _is_not_ready(cluster: QuickCluster, node: int) -> bool:
     raise AssertionError(f"node {node} answers a read without its META")
 
 
+@pytest.mark.long
 @pytest.mark.promise("P9")
 def test_torn_tails_on_all_replicas_are_discarded_and_nothing_acknowledged_is_lost(
     cluster: QuickCluster,
@@ -123,6 +124,7 @@ def _assert_named(log: logstore.LogClient, node: int, entry: damage.Entry) -> No
         assert found == ([lsns] if replica.node == node else []), verification
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("segment", [TAIL, SEALED], ids=["tail", "sealed"])
 @pytest.mark.promise("P9")
 def test_a_flipped_byte_on_a_stopped_follower_is_named_and_never_served(
@@ -145,6 +147,7 @@ def test_a_flipped_byte_on_a_stopped_follower_is_named_and_never_served(
     load.assert_kept()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("segment", [TAIL, SEALED], ids=["tail", "sealed"])
 @pytest.mark.promise("P9")
 def test_a_flipped_byte_on_the_running_leader_is_named_and_never_served(
@@ -167,6 +170,7 @@ def test_a_flipped_byte_on_the_running_leader_is_named_and_never_served(
     load.assert_kept()
 
 
+@pytest.mark.long
 @pytest.mark.promise("P9")
 def test_a_replica_without_meta_stays_out_and_says_so(cluster: QuickCluster) -> None:
     node = cluster.followers()[0]

@@ -111,6 +111,7 @@ def test_killing_all_of_the_leaders_replica_loses_nothing(cluster: QuickCluster)
     load.assert_kept()
 
 
+@pytest.mark.long
 @pytest.mark.promise("P1", "P2", "P3", "P4")
 def test_killing_all_three_replicas_at_once_loses_nothing(cluster: QuickCluster) -> None:
     with Load(cluster) as load:

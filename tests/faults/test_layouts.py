@@ -50,6 +50,7 @@ def cluster(
         yield started
 
 
+@pytest.mark.long
 def test_each_process_of_the_layout_runs_and_is_told_of_with_its_actors(
     cluster: QuickCluster,
 ) -> None:
@@ -94,6 +95,7 @@ def _is_placed(rows: list[dict[str, Any]]) -> bool:
     )
 
 
+@pytest.mark.long
 def test_placement_is_set_by_the_name_of_a_group(cluster: QuickCluster) -> None:
     name, actors = max(cluster.layout(2).items(), key=lambda each: len(each[1]))
     own = ("--config", str(cluster.folder / "cluster.toml"), "--node", "2")
@@ -108,6 +110,7 @@ def test_placement_is_set_by_the_name_of_a_group(cluster: QuickCluster) -> None:
     assert f"{actors[0]} runs in {name}".encode() in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.promise("P3", "P7")
 def test_killing_a_process_of_the_leader_loses_nothing(cluster: QuickCluster) -> None:
     """One with raft takes its replica with it; one without raft, writer and ingress comes back."""

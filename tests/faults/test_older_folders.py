@@ -83,6 +83,7 @@ def copied(folder: Path, kept: Path) -> Path:
     return kept
 
 
+@pytest.mark.long
 def test_a_folder_put_back_after_it_was_started_again_is_recognised(
     cluster: QuickCluster, tmp_path: Path
 ) -> None:

@@ -138,6 +138,7 @@ def deadly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[QuickClus
         yield cluster, folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", STEPS)
 def test_a_leader_that_dies_amid_a_trim_loses_nothing_and_ends_it_later(
     deadly: tuple[QuickCluster, Path], step: str
@@ -164,6 +165,7 @@ def test_a_leader_that_dies_amid_a_trim_loses_nothing_and_ends_it_later(
         assert poll_until(lambda: data_files(cluster, leader) <= before - 2, RECOVERY_TIMEOUT_S)
 
 
+@pytest.mark.long
 def test_nothing_is_given_up_for_its_age_while_the_leader_s_clock_is_wrong(tmp_path: Path) -> None:
     clocks = tmp_path / "clocks"
     clocks.mkdir()

@@ -33,7 +33,7 @@ def says_full(node: OneNode, peer: int, *, is_full: bool = True) -> None:
 
 
 def waits_for(node: OneNode) -> str:
-    return node.core.configuration[3]
+    return node.core.configuration.waits_for
 
 
 def test_c8_a_learner_with_a_full_disk_becomes_no_voter() -> None:

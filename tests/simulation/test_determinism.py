@@ -41,6 +41,7 @@ def say_history() -> None:
     sys.stdout.write(history().decode())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_seed_gives_the_same_history_twice_and_another_one_another() -> None:
     first = history()
@@ -51,6 +52,7 @@ def test_a_seed_gives_the_same_history_twice_and_another_one_another() -> None:
     assert len(result.faults_injected) >= 5
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_seed_gives_the_same_history_under_every_hash_seed() -> None:
     said = []
@@ -67,6 +69,7 @@ def test_a_seed_gives_the_same_history_under_every_hash_seed() -> None:
     assert said == [history(), history()]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_trace_changes_nothing() -> None:
     lines: list[str] = []

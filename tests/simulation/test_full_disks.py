@@ -90,6 +90,7 @@ def test_a_trim_ends_the_state_of_full_disks(is_leader_full: bool) -> None:
     assert stage.problems == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_leader_full", [True, False])
 def test_a_trim_is_taken_however_long_an_archive_goes_on_with_full_disks(
     is_leader_full: bool,

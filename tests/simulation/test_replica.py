@@ -131,7 +131,7 @@ def test_a_voter_that_was_removed_while_it_was_away_hears_so_from_the_others() -
     raft._step(raft._core, request)
     raft._routes.flush(raft._now_ns)
     stage.run_for(4 * SECOND_NS)
-    assert [each.number for each in raft._core.configuration[2].voters].count(away) == 0
+    assert [each.number for each in raft._core.configuration.configuration.voters].count(away) == 0
     stage.replica(away).start()
     stage.run_for(3 * SECOND_NS)
     removed: Any = stage.replica(away)._actors[topology.RAFT]

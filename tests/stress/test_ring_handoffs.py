@@ -123,6 +123,7 @@ def echo(side: Side) -> None:
     print(json.dumps(vars(side.waits)))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(100)
 def test_no_wake_up_is_lost_over_a_million_hand_offs(say: Callable[[str], None]) -> None:

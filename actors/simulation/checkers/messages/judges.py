@@ -52,9 +52,8 @@ def _on_level(exchange: Exchange, reply: DoneReply, _body: bytes) -> None:
 
 
 def _has_target_left(exchange: Exchange, error: ErrorReply) -> bool:
-    """Whether it says that there is no such node, where members may have left."""
-    may_leave = exchange.witness.client.may_members_leave
-    return may_leave and error.code == ErrorCode.INVALID_REQUEST and b"no node " in error.text
+    is_invalid = error.code == ErrorCode.INVALID_REQUEST
+    return is_invalid and exchange.witness.has_left(error.text.decode())
 
 
 _NOT_FORMED = frozenset({ErrorCode.NOT_READY, ErrorCode.OVERLOADED, ErrorCode.TIMED_OUT})

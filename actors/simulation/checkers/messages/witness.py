@@ -75,13 +75,19 @@ class Witness:
     def call_failed(self, error: LogStoreError) -> None:
         """A call of the core raised this. It is a violation unless a user must expect it."""
         kind = type(error)
-        if self.client.may_members_leave and _says_that_one_left(error):
+        if self.has_left(str(error)):
             self.count("failed-no-node")
             return
         if isinstance(error, FormatError | WrongCluster) or kind in (InvalidRequest, LogStoreError):
             self.violated(Invariant.I11, f"a call failed with {kind.__name__}: {error}")
         else:
             self.count(f"failed-{error.code.name.lower()}")
+
+    def has_left(self, text: str) -> bool:
+        """Whether an error says rightly that the node that was asked, or that was to be changed,
+        is no member: another operator, or the leader itself, was earlier."""
+        is_none = text.startswith("no node ") or "is no such member of this cluster" in text
+        return is_none and self.client.may_members_leave
 
     def decode(self, frame: bytes) -> tuple[Envelope, Any] | None:
         """The message in a frame; None, after a violation, if it is none of this cluster."""
@@ -98,10 +104,3 @@ class Witness:
                 return None
             self._cluster_id = cluster_id
         return envelope, message
-
-
-def _says_that_one_left(error: LogStoreError) -> bool:
-    """The node that was asked for, or that a change was to be of: another operator, or the leader
-    itself, was earlier."""
-    text = str(error)
-    return text.startswith("no node ") or "is no such member of this cluster" in text
