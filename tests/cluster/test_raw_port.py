@@ -42,7 +42,8 @@ def connected(ports: list[int]) -> Any:
 
 def stored(cluster: QuickCluster) -> list[bytes]:
     with logstore.connect(cluster.endpoints, timeout=RECOVERY_TIMEOUT_S) as log:
-        batches = log.read(1, log.admin.commit_lsn())
+        last = log.admin.commit_lsn()
+        batches = log.read(1, last, min_lsn=last)
         return [payload for batch in batches for payload in batch.payloads()]
 
 
