@@ -136,8 +136,10 @@ class _Run:
         # Equal twice with a pause between, then an audit and a pause, and equal again.
         equal_within_ns = 4 * within_ns + 2 * SETTLE_NS + CHECK_NS
         cluster.ledger.tell(facts.ReplicasReturned(equal_within_ns))
-        if self._run_for(within_ns, self._is_equal_after_mending):
-            self._run_for(SETTLE_NS)
+        self._wait_until_equal(within_ns)
+        if cluster.has_problems:
+            return
+        self._run_for(SETTLE_NS)
         self._wait_until_equal(within_ns)
         self._audit(within_ns)
         if not self._is_equal():  # an operator's late transfer may take leadership elsewhere

@@ -19,6 +19,8 @@ from types import TracebackType
 import msgspec
 
 import actors.simulation
+from actors.simulation.faults.draw import draw_classes
+from actors.simulation.faults.script import FaultClass
 from actors.simulation.run import run_seed
 from tests.mutants.catalogue import mutant_named
 from tests.mutants.patch import applied
@@ -45,25 +47,29 @@ class Hunt(msgspec.Struct, frozen=True):
 def hunt(name: str, *, cpu_seconds_max: float, seeds_max: int = SEEDS_MAX) -> Hunt:
     """Run seeds until one fails, or until time or seeds are used up."""
     found = Hunt(0, 0.0)
+    classes: tuple[FaultClass, ...] = ()
     with ExitStack() as undo:
         if name != PRODUCT_ITSELF:
-            undo.enter_context(applied(mutant_named(name)))
+            hunted = mutant_named(name)
+            classes = hunted.classes
+            undo.enter_context(applied(hunted))
         started_s = time.process_time()
         while not found.is_over:
             _say(Hunt(found.seeds + 1, found.cpu_s))
-            caught = complaint_of(found.seeds + 1)
+            caught = complaint_of(found.seeds + 1, classes)
             cpu_s = round(time.process_time() - started_s, 2)
             is_over = bool(caught) or cpu_s >= cpu_seconds_max or found.seeds + 1 >= seeds_max
             found = Hunt(found.seeds + 1, cpu_s, caught, is_over)
     return found
 
 
-def complaint_of(seed: int) -> str:
-    """The first violation or error of this seed, in one line; "" if there is none.
+def complaint_of(seed: int, classes: tuple[FaultClass, ...] = ()) -> str:
+    """The first violation or error of this seed, with these classes on besides those that it drew,
+    in one line; "" if there is none.
 
     An exception out of the product counts; one of the simulator alone is a bug, and is raised."""
     try:
-        return run_seed(seed).first_complaint
+        return run_seed(seed, classes=(*draw_classes(seed), *classes)).first_complaint
     except Exception as error:
         if not _came_through_product(error.__traceback__):
             raise

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from actors.simulation.faults.script import FaultClass
 from tests.mutants.mutant import Mutant, mutant
 
 C5, C6, C7, C9, C10 = "SAFETY C5", "SAFETY C6", "SAFETY C7", "SAFETY C9", "SAFETY C10"
@@ -363,4 +366,7 @@ _REMOVALS = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_COUNTING, *_CHANGES, *_HEARD, *_JOINS, *_REMOVALS)
+MUTANTS: tuple[Mutant, ...] = tuple(
+    msgspec.structs.replace(each, classes=(FaultClass.MEMBERS,))
+    for each in (*_COUNTING, *_CHANGES, *_HEARD, *_JOINS, *_REMOVALS)
+)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from actors.simulation.faults.script import FaultClass
+
 
 class Edit(msgspec.Struct, frozen=True):
     """Another text in one function of the product.
@@ -32,6 +34,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
     `rule` cites its number, "SAFETY F1" or "FAULTS R6"; several are joined by ", ". `unreachable`
     says why no simulated run can tell the mutant from the product; "": it must be found.
+    `classes` of fault are on in every seed of its hunt, besides those that the seed drew.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Mutant(msgspec.Struct, frozen=True):
     note: str
     changes: tuple[Change, ...]
     unreachable: str = ""
+    classes: tuple[FaultClass, ...] = ()
 
 
 def mutant(

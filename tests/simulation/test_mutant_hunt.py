@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from actors.simulation.faults.draw import draw_classes
+from actors.simulation.faults.script import FaultClass
 from logstore.format.session_entries import ExpireEntry
 from logstore.session.grants import SessionLimits
 from logstore.session.table import SessionTable
@@ -25,9 +28,11 @@ class Quiet:
     def __init__(self, first: int) -> None:
         self.first = first
         self.seeds: list[int] = []
+        self.classes: list[set[FaultClass]] = []
 
-    def __call__(self, seed: int) -> Any:
+    def __call__(self, seed: int, *, classes: Collection[FaultClass]) -> Any:
         self.seeds.append(seed)
+        self.classes.append(set(classes))
         self.first_complaint = "I1: lost" if seed >= self.first else ""
         return self
 
@@ -52,8 +57,23 @@ def test_a_hunt_ends_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -
     assert (found.seeds, found.caught, found.is_over) == (1, "", True)
 
 
+def test_faults_that_a_mutant_needs_are_on_in_every_seed_and_the_others_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn = [set(draw_classes(seed)) for seed in (1, 2, 3, 4)]
+    assert not all(FaultClass.MEMBERS in each for each in drawn)
+    for name, more in (
+        ("data-not-flushed", set()),
+        ("members-never-lost", {FaultClass.MEMBERS}),
+    ):
+        world = Quiet(first=4)
+        monkeypatch.setattr(hunt_module, "run_seed", world)
+        hunt(name, cpu_seconds_max=1e9)
+        assert world.classes == [each | more for each in drawn]
+
+
 def test_an_exception_of_the_product_counts_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_seed(seed: int) -> Any:
+    def run_seed(seed: int, **_: object) -> Any:
         SessionTable(SessionLimits()).apply_expire(ExpireEntry(7, 1))
 
     monkeypatch.setattr(hunt_module, "run_seed", run_seed)
@@ -66,7 +86,7 @@ def test_an_exception_of_the_product_counts_as_found(monkeypatch: pytest.MonkeyP
 def test_an_exception_of_the_simulator_alone_is_its_own_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def run_seed(seed: int) -> Any:
+    def run_seed(seed: int, **_: object) -> Any:
         raise ValueError("nobody of the product was there")
 
     monkeypatch.setattr(hunt_module, "run_seed", run_seed)
