@@ -31,6 +31,8 @@ _ROT_KINDS = {
 }
 _ROT_PLACES = frozenset(RotPlace)
 _LOG_FILES = (".data", ".raft")
+# How often it is looked for a joint configuration, which is left after a flush or two.
+_LOOK_NS = 500_000
 
 
 class FaultInjector:
@@ -107,6 +109,9 @@ class FaultInjector:
 
     def _strike(self, fault: Fault) -> None:
         if self._is_over:
+            return
+        if fault.awaits_joint and not self._cluster.ledger.record.is_joint_under_way:
+            self._world.at(self._world.now_ns + _LOOK_NS, self._strike, fault)
             return
         fault = self._aimed(fault)
         if not {fault.node or 1, *fault.nodes} <= self._cluster.commissioned:

@@ -88,7 +88,7 @@ def markdown(report: Report) -> str:
         "# Mutants",
         "",
         "Each row is the product with one safety rule switched off, run by `make mutants` against"
-        " seeds 1, 2, 3, … of the simulator with default settings until a seed complains. Mutants of"
+        " seeds 1, 2, 3, … of the simulator with default settings until a seed complains. Those of"
         " members have that class of faults on in every seed.",
         "",
         f"**{report.killed} of {report.total} found**; CPU seconds to find one: median"

@@ -53,8 +53,13 @@ class Configurations:
         if isinstance(step.event, Proposed) and before and before[0] > replica.commit:
             text = f"node {replica.node} appends CONFIG {persist.header.index}, and the one at"
             self._report(f"{text} entry {before[0]} is not committed")
-        if self._electorates.of_chain(persist.chain) is not None:
-            return
+        if self._electorates.of_chain(persist.chain) is None:
+            self._learn(replica, persist, step)
+        known = self._electorates.of_chain(persist.chain)
+        if isinstance(step.event, Proposed) and known is not None:
+            self._record.newest_proposed = known
+
+    def _learn(self, replica: Replica, persist: Persist, step: Stepped) -> None:
         body = self._record.entries.bodies.get(persist.chain)
         if body is not None:
             try:

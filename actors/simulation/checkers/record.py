@@ -64,7 +64,7 @@ class Record:
         self.entries = KnownEntries(findings)
         self.stamps = Stamps(findings, now, read_clocks)
         self.sessions = Sessions()
-        self.newest_committed = self.electorates.first  # configuration
+        self.newest_committed = self.newest_proposed = self.electorates.first  # configurations
         self.committed = CommittedLog(
             findings,
             self.entries,
@@ -111,6 +111,13 @@ class Record:
                 for each in (self.newest_committed, *map(self.electorates.of, members))
             }.values()
         )
+
+    @property
+    def is_joint_under_way(self) -> bool:
+        """The newest configuration that a leader appended is a joint one, and none that follows it
+        is committed."""
+        proposed = self.newest_proposed.configuration
+        return bool(proposed.incoming) and proposed.id >= self.newest_committed.configuration.id
 
     def is_member(self, node: int) -> bool:
         """The node's replica is in the newest committed configuration."""

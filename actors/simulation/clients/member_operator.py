@@ -25,7 +25,7 @@ from logstore.client.core.member_admin import (
 from logstore.client.core.steps import Steps
 from logstore.client.endpoint import Endpoint
 
-_ASK_EVERY_NS = (100 * MS_NS, 1_000 * MS_NS)  # the mean, drawn once
+_ASK_EVERY_NS = (50 * MS_NS, 500 * MS_NS)  # the mean, drawn once
 Change = Callable[[], Steps[None]]
 
 
@@ -78,11 +78,12 @@ class MemberOperator:
         for node in [each.number for each in found.members if each.role == "reserved"]:
             if self._random.random() < 0.5:
                 self._machines.start(node)
-        draws: list[Callable[[], Change | None]] = [lambda: self._remove(found.members)]
+        leaving = voters if self._random.random() < 0.6 else list(found.members)
+        draws: list[Callable[[], Change | None]] = [lambda: self._remove(leaving)]
         if idle:
             draws += [lambda: self._add(idle)] * 3 + [lambda: self._replace_elsewhere(voters, idle)]
         if learners:
-            draws += [lambda: self._promote(learners)] * 3
+            draws += [lambda: self._promote(learners)] * 5
             draws += [lambda: self._replace(voters, learners)] * 2
         return self._random.choice(draws)()
 
@@ -100,8 +101,8 @@ class MemberOperator:
         node = self._random.choice(learners).number
         return lambda: promote_member(self._inquirer.cluster(), node, False, None)
 
-    def _remove(self, all_members: tuple[MemberInfo, ...]) -> Change | None:
-        member = self._random.choice(all_members)
+    def _remove(self, members: list[MemberInfo]) -> Change | None:
+        member = self._random.choice(members)
         if member.role not in ("learner", "reserved") and not self._may_leave(member):
             return None
         is_forced = self._random.random() < 0.1

@@ -101,6 +101,7 @@ def _draw_faults(
         heartbeat_ns=ground.heartbeat_ms * MILLISECOND,
         election_ns=ground.election_ms * MILLISECOND,
         vulnerable=vulnerable_nodes(seed, replicas=ground.replicas),
+        machines=ground.machines,
     )
     exact = _exact_sequences(seed, scene, classes)
     ends_ns = [_window(faults)[1] + scene.election_ns for faults in exact]

@@ -97,7 +97,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         clock_drift_ppm=drifts,
         **sizes,
         **workload,
-        newest_levels=_versions(seed, machines),
+        newest_levels=_versions(seed, machines, has_members=FaultClass.MEMBERS in classes),
         new_log_level=_new_log_level(seed, has_members=FaultClass.MEMBERS in classes),
         trim_every_ms=_trims(seed),
         **_retention(seed, sizes["segment_bytes"]),
@@ -251,14 +251,18 @@ def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tup
     return (offsets, drifts) if is_on else (ideal, ideal)
 
 
-def _versions(seed: int, nodes: int) -> tuple[int, ...]:
+def _versions(seed: int, nodes: int, *, has_members: bool) -> tuple[int, ...]:
     """The newest format level that each node reads at first: mostly the same, then the log is
-    raised at once, else mostly the first one. Empty: nobody asks for another level."""
+    raised at once, else mostly the first one. Empty: no client asks for another level. Where the
+    members change, nearly all seeds read a CONFIG."""
     random = stream(seed, "ground.versions")
     if percent(random, 10):
         return ()
-    if percent(random, 75):
+    common = random.randrange(100)
+    if common < 75:
         return (random.randint(2, LEVEL_MAX),) * nodes
+    if common < 90 and has_members:
+        return (random.randint(CONFIG_LEVEL, LEVEL_MAX),) * nodes
     return tuple(random.choice((1, 1, 1, 2, LEVEL_MAX)) for _ in range(nodes))
 
 

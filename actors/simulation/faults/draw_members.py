@@ -1,5 +1,5 @@
-"""Faults of the cluster's members: disks that are replaced by empty ones, and old disks that come
-back.
+"""Faults of the cluster's members: disks that are replaced by empty ones, old disks that come
+back, and what strikes while a joint configuration is in force.
 
 Owns their episodes. Strikes `Scene.vulnerable` only, so that one good copy of everything stays. The
 injector drops a lost disk while the one before it is not made good.
@@ -11,10 +11,12 @@ from random import Random
 
 import msgspec
 
-from actors.simulation.faults.draw_episodes import Scene
+from actors.simulation.faults.aiming import at_leader
+from actors.simulation.faults.draw_episodes import Scene, both_ways, cut, isolation, kill, power_cut
 from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, percent, spread
 from actors.simulation.faults.script import Fault, FaultKind, Ground
 
+AMID_A_CHANGE_PERCENT = 60
 # What no durable byte is lost by.
 _HARMLESS = (
     FaultKind.KILL_REPLICA, FaultKind.KILL_PROCESS, FaultKind.PAUSE, FaultKind.DISK_STALL,
@@ -24,11 +26,13 @@ _HARMLESS = (
 
 def draw_members(random: Random, scene: Scene) -> list[Fault]:
     """A disk is lost, mostly early, so that another replica can take the place in time; now and
-    then the old one is put back for a while."""
-    if not scene.vulnerable:
-        return []
-    at_ns = scene.safety_ns * random.randint(5, 70) // 100
-    return lost_disk_at(random, scene, at_ns)
+    then the old one is put back for a while. And mostly the cluster is struck amid a change."""
+    faults: list[Fault] = []
+    if scene.vulnerable:
+        faults += lost_disk_at(random, scene, scene.safety_ns * random.randint(15, 70) // 100)
+    if percent(random, AMID_A_CHANGE_PERCENT):
+        faults += _amid_a_change(random, scene)
+    return faults
 
 
 def lost_disk(random: Random, scene: Scene) -> list[Fault]:
@@ -36,6 +40,26 @@ def lost_disk(random: Random, scene: Scene) -> list[Fault]:
     if not scene.vulnerable:
         return []
     return lost_disk_at(random, scene, scene.safety_ns * random.randint(40, 80) // 100)
+
+
+def _amid_a_change(random: Random, scene: Scene) -> list[Fault]:
+    """The machines are parted, or the leader is cut off, killed or loses power."""
+    at_ns, for_ns = scene.moment(random), scene.elections(random, 1.0, 6.0)
+    match random.randrange(6):
+        case 0 | 1 | 2:
+            machines = range(1, scene.machines + 1)
+            side = random.sample(machines, random.randint(1, scene.machines - 1))
+            links = both_ways((a, b) for a in side for b in machines if b not in side)
+            faults = [cut(at_ns, links, for_ns)]
+        case 3:
+            faults = at_leader(
+                random, [cut(at_ns, isolation(scene, 1, with_clients=False), for_ns)]
+            )
+        case 4:
+            faults = at_leader(random, [kill(at_ns, 1, for_ns)])
+        case _:
+            faults = at_leader(random, [power_cut(at_ns, (1,), random, for_ns=for_ns)])
+    return [msgspec.structs.replace(each, awaits_joint=True) for each in faults]
 
 
 def faults_of_joiners(random: Random, ground: Ground, faults: list[Fault]) -> list[Fault]:

@@ -95,6 +95,9 @@ class Fault(msgspec.Struct, frozen=True):
 
     Faults of one `group` are aimed together: the leader when the first of them strikes is their
     node 1, and the others are counted from it. Group 0: nodes are meant as they are.
+
+    One that `awaits_joint` strikes from `at_ns` on, as soon as a leader has appended a joint
+    configuration that no committed one has followed; without one it does not strike.
     """
 
     at_ns: int
@@ -114,6 +117,7 @@ class Fault(msgspec.Struct, frozen=True):
     mode: str = ""
     group: int = 0
     lane: str = ""  # of the links between replicas: "control" or "bulk"; "": both
+    awaits_joint: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,6 +125,8 @@ class Fault(msgspec.Struct, frozen=True):
         return (self.kind, *(f"{self.kind}.{each}" for each in self._details()))
 
     def _details(self) -> Iterator[str]:
+        if self.awaits_joint:
+            yield "amid a change"
         match self.kind:
             case FaultKind.LINK_QUALITY:
                 parts = {
