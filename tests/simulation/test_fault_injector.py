@@ -40,6 +40,7 @@ class Stage:
             start=lambda: self.told.append("started"),
         )
         self.observer = SimpleNamespace(leader=0, voters={})
+        self.record = SimpleNamespace(is_joint_under_way=False)
         cluster: Any = SimpleNamespace(
             world=self.world,
             observer=self.observer,
@@ -52,7 +53,7 @@ class Stage:
             script=script,
             replicas={1: replica},
             excuse=lambda _: None,
-            ledger=SimpleNamespace(tell=self.excused.append),
+            ledger=SimpleNamespace(tell=self.excused.append, record=self.record),
             lost={},
             lose=lambda _: self.told.append("lost"),
         )
@@ -75,6 +76,28 @@ class Stage:
 
 def cut(at_ns: int, for_ns: int, mode: str) -> Fault:
     return Fault(at_ns, FaultKind.PARTITION, links=(LINK,), for_ns=for_ns, mode=mode)
+
+
+def test_a_fault_that_awaits_a_joint_configuration_strikes_while_it_is_in_force() -> None:
+    ms = 1_000_000
+    stage = Stage(
+        replace(cut(10 * ms, 100 * ms, "drop"), awaits_joint=True),
+        replace(cut(60 * ms, 20 * ms, "hold"), awaits_joint=True),
+    )
+    stage.record.is_joint_under_way = True
+    stage.pass_to(9 * ms)
+    assert not stage.link.is_cut, "it is too early"
+    stage.record.is_joint_under_way = False
+    stage.pass_to(50 * ms)
+    assert not stage.link.is_cut, "nothing changes"
+    stage.record.is_joint_under_way = True
+    stage.pass_to(51 * ms)
+    assert (stage.link.is_dropping, stage.link.is_holding) == (True, False)
+    stage.record.is_joint_under_way = False
+    stage.pass_to(149 * ms)
+    assert stage.link.is_dropping
+    stage.pass_to(152 * ms)
+    assert not stage.link.is_cut, "the second one never strikes"
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -269,6 +269,7 @@ def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
             FaultKind.PARTITION,
             FaultKind.DISK_STALL,
         },
+        FaultClass.MEMBERS: {FaultKind.PARTITION, FaultKind.KILL_REPLICA, FaultKind.POWER_CUT},
         FaultClass.PAUSE: {FaultKind.FLOOD},
         FaultClass.DISK_STALL: {FaultKind.FLOOD},
         FaultClass.PARTITION: {FaultKind.FLOOD, FaultKind.LINK_QUALITY},
@@ -288,6 +289,10 @@ def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
         assert kinds == own.get(each, {FaultKind(each.value)} if each not in own else set()) | (
             others.get(each, set())
         ), each
+    drawn = [fault for seed in range(1, 100) for fault in alone(seed, FaultClass.MEMBERS).faults]
+    assert all(fault.awaits_joint != (fault.kind in own[FaultClass.MEMBERS]) for fault in drawn), (
+        "what else strikes does so amid a change"
+    )
     assert set(FaultClass) - set(CLASS_EPISODES) == {FaultClass.RINGS}
     assert alone(1, FaultClass.RINGS).faults == ()
 

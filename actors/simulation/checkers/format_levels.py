@@ -52,14 +52,15 @@ from logstore.raft.events import (
 class Version:
     """Of one replica: the newest level that it reads; the level that it believes the log to have;
     the entries of this incarnation that raise it; its commit index; what it has heard of its peers
-    in this term: boot, and the level that this boot reads, 0: not known; saves of META that are not
-    answered: number, and the level that was ordered before."""
+    in this term: after how many changes of its disk, boot, and the level that this boot reads, 0:
+    not known; saves of META that are not answered: number, and the level that was ordered before.
+    """
 
     newest: int = FIRST_LEVEL
     level: int = FIRST_LEVEL
     entries: set[int] = field(default_factory=set)
     commit: int = -1
-    heard: dict[int, tuple[int, int]] = field(default_factory=dict)
+    heard: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     saving: deque[tuple[int, int]] = field(default_factory=deque)
 
 
@@ -75,6 +76,7 @@ class FormatLevels:
         self._asked: set[int] = set()
         self._opened: dict[tuple[int, int], int] = {}  # by producer and epoch, the level then
         self._durable = dict.fromkeys(record.replicas, FIRST_LEVEL)  # in META, as far as is known
+        self._disks = dict.fromkeys(record.replicas, 0)  # changes of the node's disk
 
     # --- versions ---
 
@@ -86,6 +88,7 @@ class FormatLevels:
     def on_disk(self, lost: facts.DiskLost | facts.DiskSwapped) -> None:
         self._versions[lost.node] = Version()
         self._durable[lost.node] = FIRST_LEVEL
+        self._disks[lost.node] += 1
 
     @reads(facts.CoreMade)
     def on_core(self, made: facts.CoreMade) -> None:
@@ -147,12 +150,13 @@ class FormatLevels:
             self._hear(replica, answer.sender, answer.boot, 0)
 
     def _hear(self, replica: Replica, peer: int, boot: int, newest: int) -> None:
-        heard = self._versions[replica.node].heard
-        known_boot, known = heard.get(peer, (0, 0))
-        if boot > known_boot:
-            heard[peer] = (boot, newest)
+        """The boots of a replica on another disk are counted from 1 again."""
+        heard, disk = self._versions[replica.node].heard, self._disks[peer]
+        known_disk, known_boot, known = heard.get(peer, (disk, 0, 0))
+        if boot > known_boot or (boot < known_boot and disk != known_disk):
+            heard[peer] = (disk, boot, newest)
         elif boot == known_boot:
-            heard[peer] = (boot, newest or known)
+            heard[peer] = (known_disk, boot, newest or known)
 
     # --- entries ---
 
@@ -189,7 +193,7 @@ class FormatLevels:
             self._report(f"node {node} raises the log from level {self._level} to {level}")
         # A learner that is silent is not asked, and when it was heard last is not known here.
         for peer in sorted(self._record.electorate(replica).numbers):
-            boot, newest = version.heard.get(peer, (0, 0))
+            _, boot, newest = version.heard.get(peer, (0, 0, 0))
             if peer != node and newest < level:
                 text = f"node {node} raises the log to level {level}; all it heard of node {peer} "
                 self._report(f"{text}in this term is that its boot {boot} reads {newest}")

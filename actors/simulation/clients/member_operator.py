@@ -24,6 +24,7 @@ from logstore.client.core.member_admin import (
 )
 from logstore.client.core.steps import Steps
 from logstore.client.endpoint import Endpoint
+from logstore.errors import InvalidRequest
 
 _ASK_EVERY_NS = (50 * MS_NS, 500 * MS_NS)  # the mean, drawn once
 Change = Callable[[], Steps[None]]
@@ -67,9 +68,21 @@ class MemberOperator:
         if change is None:
             return
         self._last = change
-        yield from change()
+        try:
+            yield from change()
+        except InvalidRequest as error:
+            yield from self._check_taken(error)
         self._last = None
         self._inquirer.witness.count("members changed")
+
+    def _check_taken(self, error: InvalidRequest) -> Steps[None]:
+        """An address may be taken: the leader gave it another number than was expected, for it knew
+        of a change that was not known here."""
+        found = yield from members(self._inquirer.cluster())
+        taken = {f"{each.host}:{each.port} is that of node {each.number}" for each in found.members}
+        if not any(text in str(error) for text in taken):
+            raise error
+        self._inquirer.witness.count("address taken")
 
     def _draw(self, found: Members) -> Change | None:
         learners = [each for each in found.members if each.role == "learner"]
@@ -81,7 +94,9 @@ class MemberOperator:
         leaving = voters if self._random.random() < 0.6 else list(found.members)
         draws: list[Callable[[], Change | None]] = [lambda: self._remove(leaving)]
         if idle:
-            draws += [lambda: self._add(idle)] * 3 + [lambda: self._replace_elsewhere(voters, idle)]
+            following = max(each.number for each in found.members) + 1
+            draws += [lambda: self._add(idle)] * 3
+            draws += [lambda: self._replace_elsewhere(voters, following)] * (following in idle)
         if learners:
             draws += [lambda: self._promote(learners)] * 5
             draws += [lambda: self._replace(voters, learners)] * 2
@@ -115,12 +130,12 @@ class MemberOperator:
         number, by = voter.number, learner.number
         return lambda: replace_member(self._inquirer.cluster(), number, by, False, None)
 
-    def _replace_elsewhere(self, voters: list[MemberInfo], idle: list[int]) -> Change | None:
+    def _replace_elsewhere(self, voters: list[MemberInfo], following: int) -> Change | None:
         """The leader chooses the number: the machine whose address it is has to bear that one."""
         voter = self._random.choice(voters)
-        if max(idle) <= max(each.number for each in voters) or not self._may_leave(voter):
+        if not self._may_leave(voter):
             return None
-        number, place = voter.number, self._machines.place_of(max(idle))
+        number, place = voter.number, self._machines.place_of(following)
         return lambda: replace_member(self._inquirer.cluster(), number, place, False, None)
 
     def _may_leave(self, member: MemberInfo) -> bool:

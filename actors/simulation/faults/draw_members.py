@@ -70,7 +70,7 @@ def faults_of_joiners(random: Random, ground: Ground, faults: list[Fault]) -> li
         for fault in faults:
             like = random.randint(1, ground.replicas)
             later_ns = spread(random, 50 * MILLISECOND, 3 * SECOND)
-            if fault.group or not percent(random, 60):
+            if fault.group or fault.awaits_joint or not percent(random, 60):
                 continue
             links = tuple(_as(link, like, joiner) for link in fault.links if like in link)
             if links:

@@ -86,6 +86,19 @@ def a_level_is_raised_by_what_was_said_before_a_restart(stage: Stage, is_broken:
     raised(stage, 2)
 
 
+@breaks("I21", says="its boot 1 reads 1")
+def the_boots_of_a_replica_on_another_disk_count_from_1_again(
+    stage: Stage, is_broken: bool
+) -> None:
+    """Seed 3088 at 87cab42: the checker took the answer of the new replica for an old one."""
+    begin(stage)
+    lead = Lead(NodeId(3), TERM, 1 << 33, Index(2), Index(1), 0, Index(1))
+    stage.step(1, StreamAnswer(NodeId(3), 5, AppendAccepted(TERM, 1, Index(1))), lead)
+    stage.tell(facts.DiskLost(3))
+    hear(stage, 3, 1 if is_broken else 3)
+    appended(stage, 2)
+
+
 @breaks("I21", says="raises the log from level 1 to 3")
 def a_level_is_left_out(stage: Stage, is_broken: bool) -> None:
     begin(stage)
