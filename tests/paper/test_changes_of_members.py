@@ -437,19 +437,17 @@ def test_a_change_whose_new_majority_is_silent_must_be_forced() -> None:
     assert of_type(ask(node, ChangeKind.REMOVE, 3, is_forced=True), ProposeConfiguration)
 
 
-def test_a_change_is_refused_while_a_voter_that_stays_is_damaged() -> None:
-    node = leader_with(THREE)
-    node.hear_reply(3, 1)
+@pytest.mark.parametrize(("kind", "of"), [(ChangeKind.REMOVE, 2), (ChangeKind.PROMOTE, 4)])
+def test_a_voter_leaves_only_while_those_that_stay_are_whole(kind: ChangeKind, of: int) -> None:
+    node = leader_with(WITH_D)
+    joined(node, 4)
     node.hear_reply(2, 1, faulty=2)
     assert "entries of nodes [2] are damaged" in refusal(ask(node, ChangeKind.REMOVE, 3))
-    assert of_type(ask(node, ChangeKind.REMOVE, 2), ProposeConfiguration), "it does not stay"
+    assert of_type(ask(node, kind, of), ProposeConfiguration)
 
 
 def test_a_change_waits_for_what_those_that_stay_say_of_their_disks() -> None:
-    node = node_with(THREE)
-    node.lead_and_commit()
-    node.hear_reply(2, 1)
-    node.hear_reply(3, 1)
+    node = leader_with(THREE)
     assert of_type(ask(node, ChangeKind.REMOVE, 3), ProposeConfiguration)
     four = node_with(Configuration(1, (A, B, C, D)))
     four.lead()
