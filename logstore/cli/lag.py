@@ -28,7 +28,7 @@ from logstore.cli.output import (
 from logstore.cli.trouble import silent_words
 from logstore.client import clock
 from logstore.client.client import LogClient, connect
-from logstore.client.status import UNREACHABLE
+from logstore.client.status import UNREACHABLE, voter_rows
 from logstore.errors import LogStoreError
 from logstore.raft.quorum import majority
 
@@ -117,6 +117,7 @@ def _measure(client: LogClient) -> dict[str, Any]:
         "term": status["term"],
         "answering": answering,
         "unreachable": sorted(rows.keys() - set(answering)),
+        "voters": [row["node"] for row in voter_rows(status["nodes"])],
     }
     # A leader has no `lag` until the no-op of its term is committed.
     measured: dict[str, Any] | None = rows.get(status["leader"], {}).get("lag")
@@ -171,11 +172,11 @@ def _unknown_words(found: dict[str, Any]) -> str:
     if found["leader"]:
         return f"node {found['leader']} leads and shows nothing yet: ask again"
     words = "nobody leads, and only a leader knows how far the others are"
-    answering, unreachable = found["answering"], found["unreachable"]
-    nodes = len(answering) + len(unreachable)
-    if unreachable:
-        words += f"; {silent_words(unreachable, nodes)}"
-    if len(answering) < majority(nodes):
+    voters = found["voters"]  # learners are no part of a majority
+    silent = [node for node in found["unreachable"] if node in voters]
+    if silent:
+        words += f"; {silent_words(silent, len(voters))}"
+    if len(voters) - len(silent) < majority(len(voters)):
         return words
     return f"{words}; an election may be under way: ask again"
 

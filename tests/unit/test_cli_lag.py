@@ -156,6 +156,26 @@ def test_lag_without_a_leader_says_who_answers_and_that_it_is_no_majority(
     assert said.err.count(words) == 2, "both commands say it"
 
 
+@pytest.mark.slow
+def test_a_silent_learner_is_no_part_of_the_majority_that_a_leader_needs(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    roles = {1: "voter", 2: "learner", 3: "voter"}
+    rows = [
+        {"number": number, "role": role, "host": "a", "port": 1} for number, role in roles.items()
+    ]
+    document = {"role": "follower", "members": {"id": 3, "members": rows}}
+    with Cluster(nodes=3) as cluster:
+        monkeypatch.setenv("LOGSTORE_ENDPOINT", cluster.endpoint)
+        cluster.replicas[1].on[StatusRequest] = lambda _: StatusReply(json.dumps(document).encode())
+        cluster.replicas[2].stop()
+        cluster.replicas[3].stop()
+        assert run("lag") == 3
+        assert run("status") == 3
+    words = "nodes without an answer: 3 (a leader needs 2 of 2)\n"
+    assert capfd.readouterr().err.count(words) == 2, "both commands say it"
+
+
 def test_an_empty_log_has_nothing_committed(
     replica: FakeReplica, capfd: pytest.CaptureFixture[str]
 ) -> None:
