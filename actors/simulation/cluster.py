@@ -192,7 +192,13 @@ class SimulatedCluster:
         configuration = record.newest_committed.configuration
         if not configuration.id:
             return True
-        if len(record.electorates_in_force()) > 1 or configuration.incoming:
+        sound = (  # a damaged one may have lost its newest CONFIG, and gets it when it is repaired
+            record.replicas[node]
+            for node in self.nodes
+            if node not in self.excused and record.is_member(node)
+        )
+        newest = record.newest_committed
+        if configuration.incoming or any(record.electorate(each) is not newest for each in sound):
             return False
         is_one_damaged = any(record.is_member(node) for node in self.excused)
         return is_one_damaged or all(self.is_made_good(node) for node in self.lost)

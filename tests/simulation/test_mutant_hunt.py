@@ -72,6 +72,17 @@ def test_faults_that_a_mutant_needs_are_on_in_every_seed_and_the_others_are_draw
         assert world.classes == [each | more for each in drawn]
 
 
+def test_the_product_itself_runs_seeds_as_each_hunt_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Quiet(first=100)
+    monkeypatch.setattr(hunt_module, "run_seed", world)
+    hunt(hunt_module.PRODUCT_ITSELF, cpu_seconds_max=1e9, seeds_max=2)
+    assert world.seeds == [1, 1, 2, 2]
+    for seed in (1, 2):
+        drawn = set(draw_classes(seed))
+        assert drawn in world.classes
+        assert drawn | {FaultClass.MEMBERS} in world.classes
+
+
 def test_an_exception_of_the_product_counts_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def run_seed(seed: int, **_: object) -> Any:
         SessionTable(SessionLimits()).apply_expire(ExpireEntry(7, 1))
