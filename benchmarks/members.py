@@ -13,13 +13,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import click
 import msgspec
+import psutil
 
 import logstore
 from benchmarks.forgetting import flushed_mb_per_s
@@ -60,7 +61,9 @@ class ChangeRow(msgspec.Struct, frozen=True):
 
 class WipeRow(msgspec.Struct, frozen=True):
     """One wiped disk. Seconds from the start of the empty replica on; `mb_per_s`: of what it
-    lacked, from its place as a learner to its vote. `lost`: appends of the load that failed."""
+    lacked, from its place as a learner to its vote; `cores`: processors that each process used in
+    that time, "NODE.PROCESS" or "load"; `new_node`: the replica on the empty disk; `processors`:
+    of the machine. `lost`: appends of the load that failed."""
 
     log_mib: int
     rate: int
@@ -70,6 +73,10 @@ class WipeRow(msgspec.Struct, frozen=True):
     flushed_writer_mb_per_s: float
     appended: int
     lost: int
+    leader: int
+    new_node: int
+    processors: int
+    cores: dict[str, float]
 
 
 def _measure(site: Site, *, rounds: int, changes: int, mib: int, rate: int) -> Measured:
@@ -176,16 +183,31 @@ def _wipe(site: Site, mib: int, rate: int) -> WipeRow:
             began = time.monotonic()
             cluster.start(node)
             learner_s = _wait_for_other(log, node, "" if held is None else held.uuid, "learner")
+            used = _cpu_s(cluster)
             voter_s = _wait_for_other(log, node, "" if held is None else held.uuid, "voter")
+            used = {name: end_s - used.get(name, 0.0) for name, end_s in _cpu_s(cluster).items()}
+            copied_s = max(0.001, voter_s - learner_s)
             learner_s, voter_s = learner_s - began, voter_s - began
         lacked_mb = (mib * MIB + load.appended * len(PAYLOAD)) / 1e6
         row = WipeRow(
             mib, rate, round(learner_s, 2), round(voter_s, 2),
-            round(lacked_mb / max(0.001, voter_s - learner_s), 1),
+            round(lacked_mb / copied_s, 1),
             flushed_mb_per_s(cluster.folder), load.appended, load.lost,
+            log.admin.members().leader, node, len(os.sched_getaffinity(0)),
+            {name: round(cpu_s / copied_s, 3) for name, cpu_s in sorted(used.items())},
         )  # fmt: skip
         site.say(f"a wiped disk with {mib} MiB: votes again after {row.voter_s} s")
         return row
+
+
+def _cpu_s(cluster: EmbeddedCluster) -> dict[str, float]:
+    """Processor seconds of each process so far; the load runs in this one."""
+    used: dict[str, float] = {}
+    for name, process in (cluster.all_processes() | {"load": psutil.Process()}).items():
+        with suppress(psutil.NoSuchProcess):  # it ended
+            times = process.cpu_times()
+            used[name] = times.user + times.system
+    return used
 
 
 def _fill(log: logstore.LogClient, mib: int) -> None:
