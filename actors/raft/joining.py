@@ -19,7 +19,7 @@ from logstore.format.peer_messages import JoinAnswer, JoinRequest
 from logstore.model import NO_INDEX, NO_NODE, ReplicaState
 from logstore.settings import HIGHEST_PORT
 
-ASK_AGAIN_MAX_NS = 10_000_000_000
+ASK_AGAIN_MAX_NS = 2_000_000_000  # a few small messages
 REASON_MAX_BYTES = 1_024  # of a peer's text, for a log line and a status
 
 log = logging.getLogger("logstore.raft")
@@ -39,6 +39,7 @@ class Joining:
         self.is_admitted = not self._is_learner or has_entries or recovered.has_config
         self.refusal = ""
         self.deadline_ns = NEVER_NS
+        self._asked_ns = 0
         if self._is_learner:
             self._begin_to_ask()
 
@@ -48,8 +49,9 @@ class Joining:
             return
         for peer in self._routes.members:
             self._routes.to_peer(TellJoin(peer, self._request))
+        self._asked_ns = now_ns
         self.deadline_ns = now_ns + self._wait_ns
-        self._wait_ns = min(2 * self._wait_ns, ASK_AGAIN_MAX_NS)
+        self._wait_ns = min(2 * self._wait_ns, max(self._first_wait_ns, ASK_AGAIN_MAX_NS))
 
     def on_answer(self, received: JoinReceived, answer: JoinAnswer) -> None:
         """What a peer says. Late answers do no harm: a place that was given is in the log, and this
@@ -63,6 +65,7 @@ class Joining:
         else:
             if answer.code == ErrorCode.NOT_READY:
                 self._wait_ns = self._first_wait_ns
+                self.deadline_ns = min(self.deadline_ns, self._asked_ns + self._wait_ns)
             self._refuse(f"node {received.sender}: {_printable(answer.reason)}")
 
     def _ask_leader(self, answer: JoinAnswer) -> None:

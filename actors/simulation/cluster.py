@@ -201,7 +201,8 @@ class SimulatedCluster:
         if configuration.incoming or any(record.electorate(each) is not newest for each in sound):
             return False
         is_one_damaged = any(record.is_member(node) for node in self.excused)
-        return is_one_damaged or all(self.is_made_good(node) for node in self.lost)
+        lost = [node for node in self.lost if node not in self.excused]
+        return is_one_damaged or all(self.is_made_good(node) for node in lost)
 
     def is_made_good(self, node: int) -> bool:
         """Nothing waits for the replica on the empty disk, mostly it is a voter again, and no

@@ -43,7 +43,7 @@ ELECTIONS_WITH_DAMAGED = 20  # a damaged leader that cannot commit may have to s
 ELECTIONS_TO_CONVERGE = 20
 BIRTH_MAX_NS = 5 * _SECOND
 SETTLE_NS = _SECOND  # in which late copies and answers, and answers to those, arrive
-JOINED_WITHIN_NS = 40 * _SECOND  # a lost replica's place is taken, by one that asks now and then
+JOINED_WITHIN_NS = 20 * _SECOND  # a lost replica's place is taken, by one that asks now and then
 CLIENT_TIMEOUTS_NS = 8 * _SECOND  # what the clients' own timeouts may add
 
 
