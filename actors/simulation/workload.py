@@ -49,6 +49,7 @@ _KINDS = (
     "upgrader", "trimmer", "comparer", "provisional", "member",
     "mender",
 )  # fmt: skip
+_MEMBER_OPERATOR = "member-1"
 # An import may take this share of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
 
@@ -89,7 +90,9 @@ class Workload:
         if self._ground.joiners:
             vulnerable = vulnerable_nodes(cluster.script.seed, replicas=self._ground.replicas)
             machines = ClusterMachines(cluster, vulnerable)
-            self._add_inquirer("member-1", lambda inquirer: MemberOperator(inquirer, machines))
+            self._add_inquirer(
+                _MEMBER_OPERATOR, lambda inquirer: MemberOperator(inquirer, machines)
+            )
         if not self._ground.is_lost_replaced:
             self._add("mender-1", self._make_mender)
         if self._ground.trim_every_ms:
@@ -178,6 +181,17 @@ class Workload:
     def read_without_a_pause(self) -> None:
         """One more reader, which asks the leader several times per heartbeat."""
         self._add("reader-3", lambda host: _reader(host, readers.HASTY))
+
+    def stop_changes(self) -> None:
+        """No further change of the members is asked for."""
+        if _MEMBER_OPERATOR in self._inquirers:
+            self._inquirers[_MEMBER_OPERATOR].stop()
+            self._wake([_MEMBER_OPERATOR])
+
+    @property
+    def is_changing(self) -> bool:
+        """A change of the members is asked for and not answered."""
+        return _MEMBER_OPERATOR in self._inquirers and self._inquirers[_MEMBER_OPERATOR].is_asking
 
     def stop_appending(self) -> None:
         for producer in self._producers.values():
