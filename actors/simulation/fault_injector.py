@@ -270,8 +270,9 @@ class FaultInjector:
         replica = self._replica(fault)
 
         def start() -> None:
-            replica.newest_level = newest
-            replica.start()
+            if not replica.is_running:  # else it was started meanwhile, as what it was
+                replica.newest_level = newest
+                replica.start()
 
         if replica.is_running:
             replica.stop_orderly(partial(self._later, fault, start))
