@@ -28,6 +28,7 @@ from benchmarks.load_process import run_load
 from benchmarks.measurement import Measured, Measurement, Site, option
 from benchmarks.medians import at_most, spread
 from benchmarks.member_changes import MODULE, ChangesSpec
+from benchmarks.usage import device_busy_s
 from logstore.cli.embedded import EmbeddedCluster, make_config, poll_until
 from logstore.errors import LogStoreError, Unreachable
 from logstore.format.level import CONFIG_LEVEL
@@ -62,8 +63,9 @@ class ChangeRow(msgspec.Struct, frozen=True):
 class WipeRow(msgspec.Struct, frozen=True):
     """One wiped disk. Seconds from the start of the empty replica on; `mb_per_s`: of what it
     lacked, from its place as a learner to its vote; `cores`: processors that each process used in
-    that time, "NODE.PROCESS" or "load"; `new_node`: the replica on the empty disk; `processors`:
-    of the machine. `lost`: appends of the load that failed."""
+    that time, "NODE.PROCESS" or "load"; `disk_busy`: the share of it in which the disk of all
+    replicas had requests in flight, None: unknown; `new_node`: the replica on the empty disk;
+    `processors`: of the machine. `lost`: appends of the load that failed."""
 
     log_mib: int
     rate: int
@@ -77,6 +79,7 @@ class WipeRow(msgspec.Struct, frozen=True):
     new_node: int
     processors: int
     cores: dict[str, float]
+    disk_busy: float | None
 
 
 def _measure(site: Site, *, rounds: int, changes: int, mib: int, rate: int) -> Measured:
@@ -183,9 +186,10 @@ def _wipe(site: Site, mib: int, rate: int) -> WipeRow:
             began = time.monotonic()
             cluster.start(node)
             learner_s = _wait_for_other(log, node, "" if held is None else held.uuid, "learner")
-            used = _cpu_s(cluster)
+            used, busy_s = _cpu_s(cluster), device_busy_s(cluster.folder)
             voter_s = _wait_for_other(log, node, "" if held is None else held.uuid, "voter")
             used = {name: end_s - used.get(name, 0.0) for name, end_s in _cpu_s(cluster).items()}
+            busy_s = None if busy_s is None else (device_busy_s(cluster.folder) or 0.0) - busy_s
             copied_s = max(0.001, voter_s - learner_s)
             learner_s, voter_s = learner_s - began, voter_s - began
         lacked_mb = (mib * MIB + load.appended * len(PAYLOAD)) / 1e6
@@ -195,6 +199,7 @@ def _wipe(site: Site, mib: int, rate: int) -> WipeRow:
             flushed_mb_per_s(cluster.folder), load.appended, load.lost,
             log.admin.members().leader, node, len(os.sched_getaffinity(0)),
             {name: round(cpu_s / copied_s, 3) for name, cpu_s in sorted(used.items())},
+            None if busy_s is None else round(busy_s / copied_s, 3),
         )  # fmt: skip
         site.say(f"a wiped disk with {mib} MiB: votes again after {row.voter_s} s")
         return row

@@ -22,7 +22,7 @@ from transport.tcp_state import inode_of, tcp_state
 
 DISK_COUNTERS = ("disk_bytes_data", "disk_bytes_raft", "disk_bytes_meta")
 BLOCK_BYTES = 512  # the unit of st_blocks and of a device's sectors, whatever its real ones are
-_SECTORS_WRITTEN = 6  # field of /sys/dev/block/MAJOR:MINOR/stat, from 0
+_SECTORS_WRITTEN, _BUSY_MS = 6, 9  # fields of /sys/dev/block/MAJOR:MINOR/stat, from 0
 _PIDFD_GETFD = 438  # the system call, the same number on every architecture
 
 
@@ -116,11 +116,20 @@ def allocated_bytes(folder: Path) -> int:
 def device_bytes_written(folder: Path) -> int | None:
     """Bytes written since boot to the block device below the folder's file system, by whomever, its
     journal included; None: it is not known which device that is (a file system in layers, say)."""
+    sectors = _device_field(folder, _SECTORS_WRITTEN)
+    return None if sectors is None else sectors * BLOCK_BYTES
+
+
+def device_busy_s(folder: Path) -> float | None:
+    """Seconds since boot in which that device had requests in flight; None: as above."""
+    busy_ms = _device_field(folder, _BUSY_MS)
+    return None if busy_ms is None else busy_ms / 1e3
+
+
+def _device_field(folder: Path, field: int) -> int | None:
     device = os.stat(folder).st_dev
     stat = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
-    if not stat.exists():
-        return None
-    return int(stat.read_text(encoding="ascii").split()[_SECTORS_WRITTEN]) * BLOCK_BYTES
+    return int(stat.read_text(encoding="ascii").split()[field]) if stat.exists() else None
 
 
 def _sent_bytes(processes: list[psutil.Process]) -> int | None:
