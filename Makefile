@@ -28,7 +28,7 @@ help: ## list the words
 demo: .venv/.complete ## a log of three replicas whose leader is killed half way
 	@$(VENV)/logstore demo
 
-test: .venv/.complete ## every test but those of more than ten seconds: minutes (PYTEST_ARGS=… passes options on)
+test: .venv/.complete ## every test but those of more than six seconds: minutes (PYTEST_ARGS=… passes options on)
 	@$(VENV)/python -m pytest -n 3 -m "not chaos and not long" $(PYTEST_ARGS)
 
 test-all: .venv/.complete ## every test but `make chaos`: up to half an hour (PYTEST_ARGS=… as above)

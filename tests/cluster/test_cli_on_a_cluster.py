@@ -73,6 +73,7 @@ def test_a_line_is_what_stands_between_two_line_feeds(cluster: EmbeddedCluster) 
     assert "payload_base64" in rows[5]
 
 
+@pytest.mark.long
 def test_a_3_mib_line_goes_through_and_a_longer_one_than_a_batch_is_refused(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_3_mib_line_goes_through_and_a_longer_one_than_a_batch_is_refused(
     assert b"line 2 is longer than a payload may be" in done.stderr
 
 
+@pytest.mark.long
 def test_an_empty_input_appends_nothing(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.write_bytes(b"")
@@ -126,6 +128,7 @@ def test_reading_begins_and_ends_where_it_is_told(cluster: EmbeddedCluster) -> N
     assert everything.endswith(b"before\none\ntwo\nthree\n")
 
 
+@pytest.mark.long
 def test_follow_goes_on_until_it_is_told_to_stop(cluster: EmbeddedCluster) -> None:
     first_lsn, _ = produce(cluster, b"already there\n")
     follower = subprocess.Popen(

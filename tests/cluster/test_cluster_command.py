@@ -118,6 +118,7 @@ def test_up_forms_a_cluster_whose_log_begins_where_it_is_told(folder: Path) -> N
     assert cluster_command(folder, "down")[0] == ExitStatus.DONE
 
 
+@pytest.mark.long
 def test_up_of_replicas_that_cannot_start_gives_the_reason_and_status_3(folder: Path) -> None:
     text = (folder / "my.toml").read_text(encoding="utf-8")
     text = text.replace("cpus = {}", "cpus = {supervisor = [4095]}")  # no such CPU here

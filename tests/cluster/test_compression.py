@@ -102,6 +102,7 @@ def test_both_sizes_are_counted_and_inspected(
     assert sum(row["stored_bytes"] for row in mine) == grown["stored_bytes_acknowledged"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CODECS)
 def test_the_command_line_compresses_and_reads_back(cluster: EmbeddedCluster, name: str) -> None:
     lines = b"".join(line + b"\n" for line in TEXT * 40)
@@ -146,6 +147,7 @@ def test_a_bomb_is_refused_and_a_block_that_is_none_is_stored_for_readers_to_lea
     assert f"go on at LSN {first + 2}" in done.stderr.decode()
 
 
+@pytest.mark.long
 def test_a_log_with_compressed_batches_is_restored_to_the_byte(
     cluster: EmbeddedCluster, log: logstore.LogClient, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def explained(cluster: EmbeddedCluster) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_every_stage_of_an_append_is_found_in_its_order(
     cluster: EmbeddedCluster, load: list[float]
 ) -> None:
@@ -126,6 +127,7 @@ def test_stamps_rise_along_the_way_of_every_entry(
                 assert times == sorted(times), (node, index)
 
 
+@pytest.mark.long
 def test_a_table_is_shown_and_a_dead_follower_is_named(
     cluster: EmbeddedCluster, load: list[float]
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_kept_cluster_is_trimmed_once_it_is_raised(tmp_path: Path) -> None:
         assert log.admin.verify().is_good
 
 
+@pytest.mark.long
 def test_a_kept_cluster_is_raised_to_a_newer_level_and_refused_by_this_version_then(
     tmp_path: Path,
 ) -> None:

@@ -39,6 +39,7 @@ def read(log: logstore.LogClient, lsns: logstore.LsnRange, replica: int) -> list
     return batch.payloads()
 
 
+@pytest.mark.long
 @pytest.mark.promise("P4")
 def test_a_batch_of_16_mib_is_on_every_replica_through_a_change_of_leader_and_a_restart(
     cluster: EmbeddedCluster,

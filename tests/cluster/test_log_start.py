@@ -125,6 +125,7 @@ def test_a_consumer_that_falls_below_is_told_or_goes_on_where_it_said(
     assert newest.skipped_payloads == end_lsn + 1 - lsns[0]
 
 
+@pytest.mark.long
 def test_the_command_line_refuses_what_is_gone_with_status_4(
     cluster: EmbeddedCluster, log: logstore.LogClient, lsns: range
 ) -> None:
@@ -176,6 +177,7 @@ def test_a_trim_goes_as_far_as_it_may_and_never_back(
     assert log.admin.watermarks(linearizable=True).log_start_lsn == asked[1]
 
 
+@pytest.mark.long
 def test_after_a_restart_of_all_the_log_begins_there_and_files_show_it(
     cluster: EmbeddedCluster, log: logstore.LogClient, lsns: range
 ) -> None:

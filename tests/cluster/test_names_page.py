@@ -11,16 +11,21 @@ import pytest
 
 import logstore
 from logstore import aio, spark
-from logstore.cli.embedded import EmbeddedCluster
+from logstore.cli.embedded import EmbeddedCluster, poll_until
+from logstore.format.level import CONFIG_LEVEL
 from tests.cluster.one_cluster import running_cluster
 from tests.tidy.repository import text_of
 
 PAGE = text_of(Path("docs/names.md"))
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """All replicas have reported what they read, as on a cluster that has run for a while."""
     with running_cluster(tmp_path_factory.mktemp("names")) as running:
+        with logstore.connect(running.endpoints, timeout=PATIENCE_S) as log:
+            assert poll_until(lambda: log.admin.format_levels().level >= CONFIG_LEVEL, PATIENCE_S)
         yield running
 
 
@@ -44,4 +49,4 @@ def test_the_examples_run_as_one_program(cluster: EmbeddedCluster) -> None:
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         text = block.replace("127.0.0.1:7100", cluster.endpoints[0])
         text = text.replace('Endpoint("127.0.0.1", 7100)', f'Endpoint("{host}", {port})')
-        exec(compile(text, "names.md", "exec"), names)
+        exec(compile(text, f"names.md, {block.splitlines()[0]}", "exec"), names)

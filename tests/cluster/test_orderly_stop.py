@@ -12,6 +12,7 @@ from tests.faults.quick_cluster import quick_cluster, quick_config
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_a_stopped_leader_has_handed_over_before_it_is_gone(tmp_path: Path) -> None:
     with quick_cluster(tmp_path, quick_config()) as cluster:
         stop_the_leader_under_load(cluster)

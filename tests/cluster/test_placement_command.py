@@ -89,6 +89,7 @@ def test_what_is_set_is_taken_by_every_thread_kept_and_taken_by_the_next_process
     assert poll_until(is_shown, LEADER_TIMEOUT_S)
 
 
+@pytest.mark.long
 def test_what_cannot_be_had_is_refused_and_changes_nothing(cluster: EmbeddedCluster) -> None:
     path = cluster.folder / CONFIG_NAME
     before = path.read_text()

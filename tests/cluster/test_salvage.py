@@ -298,6 +298,7 @@ def test_where_one_folder_is_damaged_another_one_goes_on(old: Old, tmp_path: Pat
         assert f"goes on to LSN {last}, which this folder does not have" in words
 
 
+@pytest.mark.long
 def test_a_trimmed_log_begins_where_it_began(old: Old, tmp_path: Path) -> None:
     """A cluster that begins elsewhere is refused, with the command that forms the right one."""
     kept = old.kept_lsn
@@ -317,6 +318,7 @@ def test_a_trimmed_log_begins_where_it_began(old: Old, tmp_path: Path) -> None:
             assert payloads_of(log, kept, last) == old.payloads[kept - 1 :]
 
 
+@pytest.mark.long
 def test_a_cluster_that_holds_something_else_is_refused(old: Old, tmp_path: Path) -> None:
     batch = encode_batch([b"x"], producer_id=1, producer_epoch=1, sequence=0, timestamp_ns=5)
     with fresh(tmp_path) as cluster, connected(cluster) as log:
@@ -333,6 +335,7 @@ def test_a_cluster_that_holds_something_else_is_refused(old: Old, tmp_path: Path
         assert log.admin.commit_lsn() == 1, "nothing was added"
 
 
+@pytest.mark.long
 def test_a_batch_that_is_too_large_for_the_new_cluster_says_what_to_set(
     old: Old, tmp_path: Path
 ) -> None:

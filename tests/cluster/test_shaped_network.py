@@ -62,6 +62,7 @@ def test_the_clients_links_and_unshaped_ones_carry_far_more(network: ShapedNetwo
     assert stream_mb_per_s(network, 1, 2) > FAR_MORE_MB_PER_S
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_possible")
 def test_replicas_are_each_in_their_namespace_and_nothing_stays_behind(tmp_path: Path) -> None:
     machine = what_the_machine_shows()

@@ -68,6 +68,7 @@ def write(endpoints: list[str], name: str, barrier: Barrier) -> int:
         return writer.refused
 
 
+@pytest.mark.long
 def test_two_writers_at_once_never_decide_on_a_stale_state(cluster: EmbeddedCluster) -> None:
     """SAFETY E11, FAULTS K14."""
     with logstore.connect(cluster.endpoints, timeout=60) as log, ThreadPoolExecutor(2) as threads:
@@ -91,6 +92,7 @@ def test_two_writers_at_once_never_decide_on_a_stale_state(cluster: EmbeddedClus
         assert book.balances == {"ann": 0, "one": ROUNDS, "two": ROUNDS}
 
 
+@pytest.mark.long
 def test_the_example_runs_as_it_says(cluster: EmbeddedCluster) -> None:
     with logstore.connect(cluster.endpoints, timeout=60) as log:
         at_its_level(log)

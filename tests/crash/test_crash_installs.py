@@ -138,6 +138,7 @@ def test_a_recovery_that_keeps_old_pairs_under_the_mark_is_found(
     assert any("came back" in fault for fault in enumerator.faults())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_install_that_is_cut_anywhere_is_finished_by_recoveries_that_are_cut(
     enumerator: Any,
@@ -148,6 +149,7 @@ def test_an_install_that_is_cut_anywhere_is_finished_by_recoveries_that_are_cut(
     enumerator.check()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_going_on_after_an_install_that_was_cut_keeps_all_promises(enumerator: Any) -> None:
     def go_on(trial: StorageTrial) -> None:

@@ -66,6 +66,7 @@ def test_going_on_after_a_recovery_keeps_all_promises(enumerator: Any) -> None:
     enumerator.check()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_kill_and_then_a_power_cut_keep_all_promises(enumerator: Any) -> None:
     """After a kill the page cache shows what the disk may not hold: never build on it."""

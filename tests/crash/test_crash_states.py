@@ -324,6 +324,7 @@ SCENARIOS: list[Callable[[StorageTrial], None]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.__name__)
 def test_every_crash_state_keeps_all_promises(

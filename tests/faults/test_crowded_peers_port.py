@@ -19,6 +19,7 @@ PATIENCE_S = 60.0
 ROUNDS = 5
 
 
+@pytest.mark.long
 def test_c1_strangers_on_the_port_for_peers_depose_no_leader(tmp_path: Path) -> None:
     """A follower sends its leader no message over a connection that it has just made again. Such
     connections were as silent as those of strangers, and older, so they were ended first, and all

@@ -199,6 +199,7 @@ def test_a_replica_without_meta_stays_out_and_says_so(cluster: QuickCluster) -> 
     load.assert_kept()
 
 
+@pytest.mark.long
 def test_a_replica_that_lost_its_disk_has_no_place_without_an_operator_and_says_so(
     cluster: QuickCluster,
 ) -> None:

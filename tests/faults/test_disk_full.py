@@ -80,6 +80,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(tmp_path_factory.mktemp("full"), undo)
 
 
+@pytest.mark.long
 def test_a_leader_whose_disk_is_full_hands_over_and_comes_back(site: Site) -> None:
     cluster = site.cluster
     with Load(cluster) as load, logstore.connect(cluster.endpoints, timeout=20) as log:
@@ -100,6 +101,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_comes_back(site: Site) -> No
     assert cluster.pid_of(full, "writer") == incarnation, "a full disk is no crash"
 
 
+@pytest.mark.long
 def test_when_a_majority_is_full_appends_fail_in_time_and_go_on_with_space(site: Site) -> None:
     """Two full disks are no quorum, whoever leads."""
     cluster = site.cluster

@@ -74,6 +74,7 @@ def test_a_new_cluster_begins_at_the_level_of_new_logs_and_can_be_trimmed(
         assert log.admin.trim(1) == 1
 
 
+@pytest.mark.long
 def test_a_new_cluster_forms_with_an_older_version_in_it_at_the_level_that_this_one_reads(
     tmp_path: Path,
 ) -> None:

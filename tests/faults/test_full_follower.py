@@ -29,6 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(tmp_path_factory.mktemp("full"), undo)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_full_follower_that_is_far_behind_gives_back_what_a_trim_frees(
     site: Site, *, is_killed: bool

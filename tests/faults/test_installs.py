@@ -58,6 +58,7 @@ def check_it_has_all(cluster: QuickCluster, log: logstore.LogClient, node: int, 
     assert log.admin.verify().chains_equal
 
 
+@pytest.mark.long
 def test_a_follower_that_was_away_begins_at_the_log_start_and_has_what_follows(
     cluster: QuickCluster,
 ) -> None:

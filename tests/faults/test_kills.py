@@ -59,6 +59,7 @@ def _kill_under_load(cluster: QuickCluster, node: int, kind: str, kinds: tuple[s
     assert cluster.pid_of(node, actor) != pid
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ON_THE_LEADER)
 @pytest.mark.promise("P3", "P7")
 def test_killing_one_process_of_the_leader_loses_nothing(cluster: QuickCluster, kind: str) -> None:

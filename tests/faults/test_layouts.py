@@ -131,5 +131,6 @@ def test_killing_a_process_of_the_leader_loses_nothing(cluster: QuickCluster) ->
         assert same == (["supervisor"] if is_vital else [each for each in before if each != name])
 
 
+@pytest.mark.long
 def test_an_orderly_stop_hands_leadership_over(cluster: QuickCluster) -> None:
     stop_the_leader_under_load(cluster)

@@ -115,6 +115,7 @@ def test_a_folder_put_back_after_it_was_started_again_is_recognised(
     assert not folder.exists()
 
 
+@pytest.mark.long
 def test_an_older_meta_that_is_put_back_is_recognised_though_the_log_is_whole(
     cluster: QuickCluster, tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_an_older_meta_that_is_put_back_is_recognised_though_the_log_is_whole(
     assert append(cluster, 1)
 
 
+@pytest.mark.long
 def test_replicas_that_are_stopped_and_killed_again_and_again_have_forgotten_nothing(
     cluster: QuickCluster,
 ) -> None:

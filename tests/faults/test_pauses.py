@@ -87,6 +87,7 @@ class LinearizableAsker:
         return message
 
 
+@pytest.mark.long
 @pytest.mark.promise("P6")
 def test_a_leader_that_was_stopped_serves_and_acknowledges_nothing_of_its_old_term(
     cluster: QuickCluster,

@@ -29,6 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuickCluster]:
         yield started
 
 
+@pytest.mark.long
 def test_a_follower_serves_reads_while_nobody_leads(cluster: QuickCluster) -> None:
     with Load(cluster) as load:
         load.wait_for_progress(20)

@@ -54,6 +54,7 @@ def _serve(folder: Path, config_folder: Path) -> tuple[int, str]:
     return done.returncode, (done.stdout + done.stderr).decode()
 
 
+@pytest.mark.long
 def test_a_folder_in_use_is_refused(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     """FAULTS P16."""
     status, said = _serve(cluster.node_folder(1), tmp_path)
@@ -88,6 +89,7 @@ def _changed(image: bytes, change: Callable[[Meta], Meta]) -> bytes:
     return change(unpack_meta(image)).pack()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -52,6 +52,7 @@ def held_by_leader(log: logstore.LogClient) -> dict[str, Any]:
     return held
 
 
+@pytest.mark.long
 def test_the_log_keeps_what_its_retention_says_and_what_a_cursor_holds(tmp_path: Path) -> None:
     config = msgspec.structs.replace(quick_config(), retention=RetentionSettings(bytes="4MiB"))
     with (

@@ -26,6 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuickCluster]:
         yield started
 
 
+@pytest.mark.long
 def test_sigterm_hands_leadership_over_before_the_leader_goes(cluster: QuickCluster) -> None:
     with Load(cluster) as load:
         leader = cluster.wait_for_leader()

@@ -95,6 +95,7 @@ def _egress_bytes(cluster: QuickCluster, node: int) -> int:
     return int(memory.rss - memory.shared)
 
 
+@pytest.mark.long
 def test_a_consumer_that_reads_nothing_is_bounded_and_then_gets_everything(
     cluster: QuickCluster,
 ) -> None:

@@ -34,6 +34,7 @@ def append(log: logstore.LogClient) -> None:
             producer.append(PAYLOAD)
 
 
+@pytest.mark.long
 def test_space_is_given_back_and_a_start_keeps_to_the_log_start(tmp_path: Path) -> None:
     with (
         quick_cluster(tmp_path, quick_config()) as cluster,

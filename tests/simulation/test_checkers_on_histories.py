@@ -85,6 +85,7 @@ def test_its_unbroken_twin_passes(history: History) -> None:
     assert stage.ledger.violations == []
 
 
+@pytest.mark.long
 def test_every_checker_finds_what_is_wrong_in_some_history(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

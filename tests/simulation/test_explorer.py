@@ -164,6 +164,7 @@ def test_a_vote_for_a_shorter_log_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert text == "I1: the leader of term 2 lacks committed entries"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_commit_of_an_unverified_suffix_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS.R5, SAFETY V2."""
@@ -199,6 +200,7 @@ def reached(bound: Bound) -> tuple[set[tuple[object, ...]], int]:
     return found, outcome.depth
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [Bound(1, 1, 0, 2), Bound(2, 1, 0, 1)])
 def test_symmetry_leaves_out_nothing(monkeypatch: pytest.MonkeyPatch, bound: Bound) -> None:
@@ -207,6 +209,7 @@ def test_symmetry_leaves_out_nothing(monkeypatch: pytest.MonkeyPatch, bound: Bou
     assert reached(bound) == (reduced, depth)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_forgetting_messages_leaves_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = Bound(2, 1, 0, 1)

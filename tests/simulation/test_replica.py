@@ -252,6 +252,7 @@ def test_doom_of_a_first_group_counts_from_the_first_frames_of_a_segment() -> No
     assert of_segment[-3:] == ["write", "flush", "write"]  # the header, and frames
 
 
+@pytest.mark.long
 def test_a_pair_that_was_half_opened_is_known_and_completed() -> None:
     """FAULTS P9."""
     stage = QuietCluster(has_clients=True)

@@ -61,6 +61,7 @@ def first_failing(seeds: range) -> Script:
 # --- the product as it is ---
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_seed_is_faults_appends_and_no_violation(

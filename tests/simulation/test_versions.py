@@ -45,6 +45,7 @@ def test_a_level_is_raised_once_everybody_reads_it() -> None:
     assert quiet.problems == []
 
 
+@pytest.mark.long
 def test_a_replica_that_is_set_back_refuses_its_folder_until_the_newest_version_starts() -> None:
     quiet = started(2, 2, 2)
     quiet.run_for(UNTIL_RAISED_NS)

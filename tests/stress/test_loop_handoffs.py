@@ -171,6 +171,7 @@ def parking_for_ever(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.setswitchinterval(interval_s)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("way", Way)

@@ -69,6 +69,7 @@ def test_two_files_of_one_name_are_refused() -> None:
         gather_runs([Path("a/x.jsonl"), Path("b/x.jsonl")])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_command_makes_the_same_files_of_the_kept_results_each_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -197,6 +197,7 @@ def test_serve_starts_with_the_members_that_it_was_told(
     assert len(started) == 2
 
 
+@pytest.mark.long
 def test_serve_ends_where_no_member_answers_but_not_with_a_folder_of_the_cluster(
     started: list[Any],
     tmp_path: Path,

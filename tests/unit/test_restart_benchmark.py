@@ -24,6 +24,7 @@ def test_what_the_long_log_adds_is_told_by_medians() -> None:
     assert summary["is_reached"] == {WARM: True, COLD: False}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_long_log_is_one_that_a_replica_serves(tmp_path: Path) -> None:
     entries = 3_000
