@@ -67,7 +67,6 @@ def digest_of(batches: list[bytes], first_lsn: int) -> logstore.BatchDigest:
     return digest
 
 
-@pytest.mark.long
 @pytest.mark.promise("P2")
 def test_an_import_survives_the_death_of_the_leader_and_is_equal_everywhere(
     cluster: EmbeddedCluster, log: logstore.LogClient

@@ -25,7 +25,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
         yield cluster
 
 
-@pytest.mark.long
 def test_the_members_of_a_new_cluster_are_its_nodes(cluster: EmbeddedCluster) -> None:
     done = run_cli(cluster, "member", "list", "--json", "-")
     assert done.returncode == ExitStatus.DONE, done.stderr
