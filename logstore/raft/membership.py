@@ -432,7 +432,7 @@ def _who_is_damaged(state: State, leading: Leading, sets: VoterSets[NodeId]) -> 
     """Who of the voters that stay has damaged entries, of which one that leaves may hold the only
     whole copy (C13)."""
     if set(sets.voters) <= set(sets.incoming):
-        return ""
+        return ""  # none leaves
     stay = [node for node in sets.incoming if node in sets.voters]
     if state.now_ns - leading.began_ns < state.config.election_timeout_ns:
         peers = (leading.progress.get(node) for node in stay)

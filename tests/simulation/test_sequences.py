@@ -92,5 +92,6 @@ def _first_of(sequence: Sequence, seed: int, script: Script) -> list[Fault] | No
         heartbeat_ns=ground.heartbeat_ms * 1_000_000,
         election_ns=ground.election_ms * 1_000_000,
         vulnerable=vulnerable_nodes(seed, replicas=ground.replicas),
+        machines=ground.machines,
     )
     return sequence.draw(random, scene)

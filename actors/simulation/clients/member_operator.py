@@ -78,6 +78,8 @@ class MemberOperator:
     def _check_taken(self, error: InvalidRequest) -> Steps[None]:
         """An address may be taken: the leader gave it another number than was expected, for it knew
         of a change that was not known here."""
+        if "choose another one" not in str(error):
+            raise error
         found = yield from members(self._inquirer.cluster())
         taken = {f"{each.host}:{each.port} is that of node {each.number}" for each in found.members}
         if not any(text in str(error) for text in taken):

@@ -43,7 +43,7 @@ class Scene(msgspec.Struct, frozen=True):
     heartbeat_ns: int
     election_ns: int
     vulnerable: tuple[int, ...]  # the nodes that may lose data
-    machines: int = 0  # with those that may become members
+    machines: int  # with those that may become members
     hardness: float = 0.0  # of the class, 0 to 1
 
     @property
