@@ -23,8 +23,13 @@ BEFORE = entry_elsewhere(20, 2)
 
 
 @pytest.fixture
-def born(tmp_path, monkeypatch):
-    monkeypatch.setattr(LogWriter, "needs_spare", False)  # none is prepared between the steps
+def without_spare(monkeypatch):
+    """None is prepared between the steps, by another thread and while a test copies the disk."""
+    monkeypatch.setattr(LogWriter, "needs_spare", False)
+
+
+@pytest.fixture
+def born(tmp_path, without_spare):
     stage = three_pairs(tmp_path)
     stage.settle()
     yield stage
@@ -171,6 +176,7 @@ def test_s11_the_level_comes_into_meta_with_the_log_start(born):
     assert newest_meta(born.disk, folder(born)).level == 2
 
 
+@pytest.mark.usefixtures("without_spare")
 @pytest.mark.parametrize(("level", "has_config"), [(3, False), (4, True)])
 def test_a_log_that_may_begin_after_a_config_is_known_to_have_had_one(tmp_path, level, has_config):
     """From the mark on, and the next start says so."""
@@ -292,6 +298,7 @@ def test_an_empty_log_begins_at_another_lsn(tmp_path):
     assert recovered.last_row.header.index == 1
 
 
+@pytest.mark.usefixtures("without_spare")
 def test_a_crash_at_any_step_of_that_leaves_an_empty_log_that_begins_at_either_lsn(tmp_path):
     """SAFETY L4, G5a: at the old one before META has the mark, at the new one from there on."""
     stage = WriterStage(tmp_path)
