@@ -16,7 +16,11 @@ from actors.simulation.checkers.client_facts import SpansTold, SurveyAsked, Time
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.client_messages import SPAN, SpansRequest
+
+
+_Life = tuple[int, int]  # disk and incarnation: a lost disk ends a life before the next start
 
 
 class _EntryEnd(msgspec.Struct, frozen=True, gc=False):
@@ -38,12 +42,12 @@ class Surveys:
         self._committed = record.committed
         self._replicas = record.replicas
         self._ends: list[_EntryEnd] = []
-        self._asked: dict[int, int] = {}  # node -> incarnation when a client asked last
-        self._shown: dict[int, tuple[int, int]] = {}  # node -> incarnation, LSN that it showed
+        self._asked: dict[int, _Life] = {}  # node -> its life when a client asked last
+        self._shown: dict[int, tuple[_Life, int]] = {}  # node -> its life, LSN that it showed
 
     @reads(SurveyAsked)
     def on_asked(self, _asked: SurveyAsked) -> None:
-        self._asked = {node: each.incarnation for node, each in self._replicas.items()}
+        self._asked = {node: _life(each) for node, each in self._replicas.items()}
 
     @reads(TimeTold)
     def on_time(self, told: TimeTold) -> None:
@@ -120,15 +124,14 @@ class Surveys:
         return ends
 
     def _shown_by(self, node: int) -> int:
-        """What `node` is known to have shown before, in the same incarnation; 0: nothing."""
-        incarnation, lsn = self._shown.get(node, (0, 0))
-        same = {incarnation, self._asked[node], self._replicas[node].incarnation}
-        return lsn if len(same) == 1 else 0
+        """What `node` is known to have shown before, in the same life; 0: nothing."""
+        life, lsn = self._shown.get(node, (None, 0))
+        return lsn if life == self._asked[node] == _life(self._replicas[node]) else 0
 
     def _is_ahead(self, node: int, lsn: int) -> bool:
-        """Whether the raft of `node`, in the same incarnation, has not made `lsn` visible."""
+        """Whether the raft of `node`, in the same life, has not made `lsn` visible."""
         replica = self._replicas[node]
-        return replica.incarnation == self._asked[node] and lsn > replica.visible_lsn
+        return _life(replica) == self._asked[node] and lsn > replica.visible_lsn
 
     def _lsn_before(self, place: int) -> int:
         return self._ends[place - 1].next_lsn if place else self._committed.start_lsn
@@ -142,6 +145,10 @@ class Surveys:
 
     def _report(self, invariant: Invariant, text: str) -> None:
         self._findings.report(invariant, text)
+
+
+def _life(replica: Replica) -> _Life:
+    return replica.disk, replica.incarnation
 
 
 def _stamp(end: _EntryEnd) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.simulation.checkers import client_facts
+from actors.simulation.checkers import client_facts, facts
 from logstore.format.client_messages import LSN_MAX, SPAN, SpansReply, SpansRequest
 from logstore.model import Lsn
 from tests.simulation.histories import log_start_histories
@@ -109,6 +109,17 @@ def spans_are_answered_before_they_are_shown(stage: Stage, is_broken: bool) -> N
     commit_entry_4(stage, *([] if is_broken else [2]))
     reply = SpansReply(Lsn(1), Lsn(4), ENTRY_2_NS, rows_of(stage, 2, 3, 4))
     tell_spans(stage, reply)
+
+
+@breaks("I8", says="and does not show that yet")
+def spans_are_answered_by_a_replica_whose_disk_is_lost_since(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    commit_entry_4(stage, *([] if is_broken else [2]))
+    stage.tell(client_facts.SurveyAsked())
+    if not is_broken:
+        stage.tell(facts.DiskLost(2))
+    reply = SpansReply(Lsn(1), Lsn(4), ENTRY_2_NS, rows_of(stage, 2, 3, 4))
+    stage.tell(client_facts.SpansTold(2, EVERYTHING, reply))
 
 
 @breaks("I8", says="finds time 41 at LSN 5, and does not show it yet")
