@@ -15,7 +15,7 @@ from logstore.format.level import FIRST_LEVEL
 from logstore.format.meta import Forgotten
 from logstore.format.peer_messages import InitMessage, JoinMessage, StartMessage
 from logstore.format.peer_starts import PeerStart
-from logstore.model import NO_INDEX, Index, Lsn, NodeId, Term
+from logstore.model import NO_RANGE, Index, IndexRange, Lsn, NodeId, Term
 from logstore.raft import effects, events
 from logstore.raft.bootstrap import SaveInit, SendInit
 
@@ -87,7 +87,7 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     """writer to raft: what recovery found, or CreateLog created. `last_row` None: an empty log.
     `trims`: the TRIM entries in the log, whether they have acted or not. `level` is META's format
     level, `levels` are the entries that raise it (S11). `start_bytes` and `start_timestamp_ns` are
-    of the entry at log start; 0 where damage hides them. `configurations`, `config_hidden_to` and
+    of the entry at log start; 0 where damage hides them. `configurations`, `config_hidden` and
     `has_config` are as in `RecoveredLog` (C5, C12). `starts`: those of peers, as seen (L7).
     `was_named`: a committed CONFIG in the log names this replica (C9)."""
 
@@ -114,7 +114,7 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     start_bytes: int = 0
     start_timestamp_ns: int = 0
     configurations: tuple[tuple[Index, Configuration], ...] = ()
-    config_hidden_to: Index = NO_INDEX
+    config_hidden: IndexRange = NO_RANGE
     starts: tuple[PeerStart, ...] = ()
     has_config: bool = False
     was_named: bool = False

@@ -15,6 +15,8 @@ Lsn = NewType("Lsn", int)  # payload number; the first is 1, or what the cluster
 NodeId = NewType("NodeId", int)  # a configured replica, 1..65535; 0 is "none" or "a client"
 
 NO_INDEX = Index(0)
+IndexRange = tuple[Index, Index]  # the first and the last one
+NO_RANGE: IndexRange = (NO_INDEX, NO_INDEX)
 NO_TERM = Term(0)
 NO_NODE = NodeId(0)
 FIRST_LSN = Lsn(1)

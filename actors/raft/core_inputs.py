@@ -60,6 +60,6 @@ def recovered_log(recovered: LogRecovered) -> RecoveredLog:
         start_bytes=recovered.start_bytes,
         start_timestamp_ns=recovered.start_timestamp_ns,
         configurations=recovered.configurations,
-        config_hidden_to=recovered.config_hidden_to,
+        config_hidden=recovered.config_hidden,
         has_config=recovered.has_config,
     )

@@ -55,14 +55,14 @@ class Joining:
 
     def on_answer(self, received: JoinReceived, answer: JoinAnswer) -> None:
         """What a peer says. Late answers do no harm: a place that was given is in the log, and this
-        replica asks until its own log says so."""
+        replica asks until its own log says so. A leader that is busy takes no place away."""
         if self.deadline_ns == NEVER_NS:
             return
         if answer.code == ErrorCode.OK:
             self.is_admitted, self.refusal = True, ""
         elif answer.code == ErrorCode.NOT_LEADER:
             self._ask_leader(answer)
-        else:
+        elif answer.code != ErrorCode.NOT_READY or not self.is_admitted:
             if answer.code == ErrorCode.NOT_READY:
                 self._wait_ns = self._first_wait_ns
                 self.deadline_ns = min(self.deadline_ns, self._asked_ns + self._wait_ns)

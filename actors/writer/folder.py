@@ -116,7 +116,7 @@ class Folder:
         return msgspec.structs.replace(
             report,
             configurations=kept.found,
-            config_hidden_to=kept.hidden_to,
+            config_hidden=kept.hidden,
             was_named=kept.was_named,
         )
 

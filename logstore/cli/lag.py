@@ -77,7 +77,8 @@ def lag(every_s: float | None, endpoints: str, timeout_s: float, json_path: str 
 
     In JSON null is not known, newest_ns is when the leader accepted the newest payload and since_ns
     the oldest lacking one, 0: none; held_by of the log is the lowest held cursor, from which on
-    nothing is given up, null: none holds any of it. The leader's /metrics, at its eighth port
+    nothing is given up, null: none holds any of it; voters are the nodes of which a leader needs a
+    majority. The leader's /metrics, at its eighth port
     (7107), has the same.
 
     Exit status 3 without a leader; with --watch it goes on.

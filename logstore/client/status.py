@@ -107,7 +107,8 @@ def _newest_members(answers: Iterable[Document]) -> Document:
 
 def voter_rows(nodes: Iterable[Document]) -> list[Document]:
     """Those of a status' rows that count in a majority; all where no configuration says so."""
-    return [row for row in nodes if row.get("member") != "learner"]
+    rows = list(nodes)
+    return [row for row in rows if row.get("member") == "voter"] or rows
 
 
 def _node_row(node: int, document: Document | None, commit_lsn: int, lag: int | None) -> Document:

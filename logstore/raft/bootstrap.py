@@ -12,10 +12,12 @@ or where entropy comes from (a seeded `Random` is an argument).
 At most one cluster id can win. The first VOTER is a coordinator whose own nonce is still the
 attempt's. Any other attempt would have to prepare that coordinator again, which a VOTER refuses. So
 a STARTING node that hears of a VOTER may take its cluster id whatever its own nonce is, since every
-node was prepared for it. An EMPTY node that hears of a VOTER is new, or has lost its disk, and must
-not come back in place (L1): it saves LEARNER with that cluster id, and asks for a place (L4). A
-LEARNER is only where a VOTER was, so it says as much of the cluster. Both go on answering, for
-nodes that missed the commit.
+node was prepared for it. That holds for its disk, so an EMPTY node is prepared only once it has
+heard from every other one that none is a VOTER: a coordinator may have missed that the cluster was
+formed, and this disk be in the place of one that has voted since. An EMPTY node that hears of a
+VOTER is new, or has lost its disk, and must not come back in place (L1): it saves LEARNER with that
+cluster id, and asks for a place (L4). A LEARNER is only where a VOTER was, so it says as much of
+the cluster. Both go on answering, for nodes that missed the commit.
 
 The coordinator sends the first LSN with the cluster id. So all replicas have the same one, and only
 the coordinator must be given it.
@@ -335,7 +337,9 @@ class Bootstrap:
 
     def _on_prepare(self, sender: NodeId, wanted: _InitState) -> None:
         newest = self._saving or self._durable
-        if not FORMED_STATES.isdisjoint((newest.state, self._durable.state)):
+        if self.state == ReplicaState.EMPTY and not self._knows_no_cluster():
+            self._send_status(sender)  # it asks again
+        elif not FORMED_STATES.isdisjoint((newest.state, self._durable.state)):
             self._send_status(sender)
         elif wanted == self._durable and self._saving is None:
             self._send(sender, InitPrepared(wanted.nonce))
@@ -346,6 +350,13 @@ class Bootstrap:
             self._save(wanted)
         elif wanted != newest:
             self._send_status(sender)
+
+    def _knows_no_cluster(self) -> bool:
+        """Whether every peer has said since this start that it is of none."""
+        states = self._peer_states
+        return len(states) == len(self._peers) and all(
+            heard.state not in FORMED_STATES for heard in states.values()
+        )
 
     def _has_own_uuid(self, sender: NodeId, uuid: bytes) -> bool:
         """Whether no other node has this uuid. Two nodes with one uuid have copies of one data

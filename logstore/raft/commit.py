@@ -75,8 +75,8 @@ def answer_raise(state: State, leading: Leading, code: ErrorCode, reason: str) -
 def answer_change(state: State, leading: Leading, code: ErrorCode, reason: str) -> None:
     """The change that this leader had begun has ended, or is the next leader's matter."""
     change, leading.change = leading.change, None
-    if change is not None and change.request_id is not None:
-        state.emit(ChangeAnswered(change.request_id, code, reason))
+    if change is not None and change.request is not None:
+        state.emit(ChangeAnswered(change.request.request_id, code, reason))
 
 
 def know_level(state: State, level: int) -> None:

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 from logstore.errors import InvariantViolated
 from logstore.format.configuration_body import NO_UUID, Configuration
-from logstore.model import NO_INDEX, Index, NodeId
+from logstore.model import NO_INDEX, NO_RANGE, Index, IndexRange, NodeId
 
 
 class Configurations:
     """Begins with the configuration of no entry: that of the configuration file."""
 
-    __slots__ = ("_above", "_committed", "_hidden_to", "_needs_one")
+    __slots__ = ("_above", "_committed", "_hidden", "_needs_one")
 
     def __init__(
-        self, first: Configuration, *, hidden_to: Index = NO_INDEX, needs_one: bool = False
+        self, first: Configuration, *, hidden: IndexRange = NO_RANGE, needs_one: bool = False
     ) -> None:
-        """`hidden_to`: the highest index at which there may be a CONFIG that cannot be read.
+        """`hidden`: the lowest and the highest index at which there may be a CONFIG that cannot be
+        read.
         `needs_one`: `first` says nothing, for this log has had one, or is of a replica that
         joined."""
-        self._hidden_to = hidden_to
+        self._hidden = hidden
         self._needs_one = needs_one
         self._committed = (NO_INDEX, first)
         self._above: list[tuple[Index, Configuration]] = []
@@ -55,7 +56,7 @@ class Configurations:
         """Whether the newest committed configuration, or a later one, has `node` as a voter, under
         `uuid` if neither is empty: only such a replica campaigns (C9). Not while there may be a
         newer one that cannot be read: the older one could be a majority of its own (C12)."""
-        if self._committed[0] < self._hidden_to:
+        if self._committed[0] < self._hidden[1]:
             return False
         is_committed_known = not self._needs_one or self._committed[0]
         kept = (self._committed, *self._above) if is_committed_known else self._above
@@ -74,7 +75,9 @@ class Configurations:
             )
         while self._above and self._above[-1][0] >= first_index:
             self._above.pop()
-        self._hidden_to = min(self._hidden_to, Index(first_index - 1))
+        lowest, highest = self._hidden
+        is_left = lowest < first_index
+        self._hidden = (lowest, min(highest, Index(first_index - 1))) if is_left else NO_RANGE
 
     def commit(self, index: Index) -> None:
         """Entries up to `index` are committed. Hot: called for each commit."""
@@ -84,9 +87,10 @@ class Configurations:
     def start_over(self, index: Index, *, needs_one: bool) -> None:
         """The log is empty after a log start that is installed, at `index`. The newest
         configuration that is known to be committed stays. Where this log had one, or the leader's
-        `needs_one`, that has one above `index`, which comes with what follows."""
+        `needs_one`, that has one above `index`, which comes with what follows: no truncation takes
+        it."""
         if self.newest_index or needs_one:
-            self._hidden_to = Index(index + 1)
+            self._hidden = (index, Index(index + 1))
         self._needs_one = self._needs_one or needs_one
         self._above.clear()
 

@@ -19,7 +19,17 @@ from logstore.errors import CorruptData, InvariantViolated
 from logstore.format.configuration_body import Configuration
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.level import FIRST_LEVEL, LEVEL_KINDS, level_of
-from logstore.model import NO_INDEX, NO_TERM, EntryKind, Index, Lsn, NodeId, Term
+from logstore.model import (
+    NO_INDEX,
+    NO_RANGE,
+    NO_TERM,
+    EntryKind,
+    Index,
+    IndexRange,
+    Lsn,
+    NodeId,
+    Term,
+)
 
 
 class LogView(Protocol):
@@ -73,8 +83,9 @@ class RecoveredLog(msgspec.Struct, frozen=True):
     is META's format level, `levels` are the entries that raise it: (index, level) (S11).
     `start_bytes` and `start_timestamp_ns` are of the entry at log start; 0 where damage hides them.
     `configurations` are the CONFIG entries from the newest one that is committed on: (index, what
-    it holds) (C5). `config_hidden_to`: the highest index at which there may be one that cannot be
-    read (C12); NO_INDEX: there is none. `has_config`: META says that the log has had a CONFIG.
+    it holds) (C5). `config_hidden`: the lowest and the highest index at which there may be one that
+    cannot be read (C12); NO_RANGE: there is none. `has_config`: META says that the log has had a
+    CONFIG.
     """
 
     start: Position
@@ -91,7 +102,7 @@ class RecoveredLog(msgspec.Struct, frozen=True):
     start_bytes: int = 0
     start_timestamp_ns: int = 0
     configurations: tuple[tuple[Index, Configuration], ...] = ()
-    config_hidden_to: Index = NO_INDEX
+    config_hidden: IndexRange = NO_RANGE
     has_config: bool = False
 
 

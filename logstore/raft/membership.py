@@ -52,22 +52,16 @@ def on_requested(state: State, event: ChangeRequested) -> None:
         _answer(state, event, ErrorCode.NOT_READY, reason)
         return
     wanted = _wanted(state, leading, event)
-    if event.kind is ChangeKind.REPLACE and (reason := _why_not_lost(state, leading, event)):
-        _answer(state, event, ErrorCode.NOT_READY, reason)
-    elif wanted is None:
+    if wanted is None:
         _answer(state, event, ErrorCode.OK, "")
-    elif isinstance(wanted, Configuration) and (
-        reason := _who_still_leaves(state, leading, wanted)
-    ):
-        _answer(state, event, ErrorCode.NOT_READY, reason)
     elif isinstance(wanted, Refused):
         is_early = wanted.refusal is Refusal.NO_CONFIGURATION
         code = ErrorCode.NOT_READY if is_early else ErrorCode.INVALID_REQUEST
         _answer(state, event, code, wanted.text)
-    elif reason := _why_not_now(state, leading, wanted, is_forced=event.is_forced):
+    elif reason := _why_not_now(state, leading, wanted, event):
         _answer(state, event, ErrorCode.NOT_READY, reason)
     else:
-        _begin(leading, event.request_id, wanted)
+        _begin(leading, event, wanted)
 
 
 def on_proposed(state: State, event: Proposed) -> None:
@@ -124,8 +118,7 @@ def begin_intended(state: State, leading: Leading) -> None:
         if (
             isinstance(wanted, Configuration)
             and not _why_busy(state, leading)
-            and not _who_still_leaves(state, leading, wanted)
-            and not _why_not_now(state, leading, wanted, is_forced=False)
+            and not _why_not_now(state, leading, wanted, None)
         ):
             state.emit(Log(f"node {learner.number} has caught up: it becomes a voter"))
             _begin(leading, None, wanted)
@@ -138,7 +131,7 @@ def advance(state: State) -> None:
     if leading is None or leading.settled == state.configurations.newest_index:
         return
     if leading.change is not None and not leading.change.index:
-        _offer(state, leading.change)
+        _offer(state, leading, leading.change)
     elif state.configurations.newest_index <= state.commit and state.commit >= leading.noop_index:
         _on_committed(state, leading, state.configurations.in_force)
 
@@ -150,8 +143,8 @@ def _on_committed(state: State, leading: Leading, in_force: Configuration) -> No
         following = configuration.finish(in_force)
         if isinstance(following, Refused):
             raise InvariantViolated(f"{in_force} leads nowhere: {following.text}")
-        leading.change = _change_to(None if change is None else change.request_id, following)
-        _offer(state, leading.change)
+        leading.change = _change_to(None if change is None else change.request, following)
+        _offer(state, leading, leading.change)
         return
     if change is not None:
         text = f"node {state.config.node}: the members are those of configuration {in_force.id}"
@@ -167,24 +160,33 @@ def _on_committed(state: State, leading: Leading, in_force: Configuration) -> No
         leading.has_left = True  # another transfer of its own would choose the same target
 
 
-def _begin(leading: Leading, request_id: int | None, wanted: Configuration) -> None:
+def _begin(leading: Leading, request: ChangeRequested | None, wanted: Configuration) -> None:
     leading.settled = None
-    leading.change = _change_to(request_id, wanted)
+    leading.change = _change_to(request, wanted)
 
 
-def _change_to(request_id: int | None, wanted: Configuration) -> Change:
-    return Change(request_id, wanted, len(encode_configuration(wanted)))
+def _change_to(request: ChangeRequested | None, wanted: Configuration) -> Change:
+    return Change(request, wanted, len(encode_configuration(wanted)))
 
 
-def _offer(state: State, change: Change) -> None:
+def _offer(state: State, leading: Leading, change: Change) -> None:
     """Offer the CONFIG once in each gen, until one takes it. Where full disks have no room for it,
-    it would shut the gen to the TRIM that makes some (S9)."""
+    it would shut the gen to the TRIM that makes some (S9). What was true when it was asked for may
+    not be any more: until it is in the log, a change is judged anew at each offer, and given up."""
     gen = state.gen
     if not gen.is_open or gen.number == change.offered_gen:
         return
-    if space.leader_takes(state, EntryKind.CONFIG, change.size_bytes):
-        change.offered_gen = gen.number
-        state.emit(ProposeConfiguration(state.term, gen.number, change.configuration))
+    if not space.leader_takes(state, EntryKind.CONFIG, change.size_bytes):
+        return
+    is_next_step = is_joint(state.configurations.in_force)  # there is no way back (C7)
+    if not is_next_step and (
+        reason := _why_not_now(state, leading, change.configuration, change.request)
+    ):
+        state.emit(Log(f"configuration {change.configuration.id} is given up: {reason}"))
+        commit.answer_change(state, leading, ErrorCode.NOT_READY, reason)
+        return
+    change.offered_gen = gen.number
+    state.emit(ProposeConfiguration(state.term, gen.number, change.configuration))
 
 
 def _release_leaving(state: State, leading: Leading) -> None:
@@ -320,13 +322,19 @@ def _who_still_leaves(state: State, leading: Leading, wanted: Configuration) -> 
     return ""
 
 
-def _why_not_now(state: State, leading: Leading, wanted: Configuration, *, is_forced: bool) -> str:
-    """Why this change must wait; empty: it need not."""
+def _why_not_now(
+    state: State, leading: Leading, wanted: Configuration, request: ChangeRequested | None
+) -> str:
+    """Why this change must wait; empty: it need not. `request` None: the leader begins it."""
     sets = by_number(wanted)
     joining = [node for node in sets.incoming if node not in sets.voters]
-    behind = "; ".join(filter(None, (_why_behind(state, leading, node) for node in joining)))
-    if behind or is_forced:
-        return behind
+    reason = (
+        _why_not_lost(state, leading, request)
+        or _who_still_leaves(state, leading, wanted)
+        or "; ".join(filter(None, (_why_behind(state, leading, node) for node in joining)))
+    )
+    if reason or (request is not None and request.is_forced):
+        return reason
     return _who_is_silent(state, leading, sets) or _who_is_damaged(state, leading, sets)
 
 
@@ -397,16 +405,18 @@ def _newest_level(state: State, leading: Leading) -> int:
     return state.level if leading.raising is None else leading.raising.level
 
 
-def _why_not_lost(state: State, leading: Leading, event: ChangeRequested) -> str:
+def _why_not_lost(state: State, leading: Leading, request: ChangeRequested | None) -> str:
     """Why the voter that is to be replaced in its place is not lost; empty: it may be."""
-    if event.by != NO_NODE or event.members:
+    if request is None or request.kind is not ChangeKind.REPLACE:
         return ""
-    if event.node == state.config.node:
-        return f"node {event.node} leads: it is not lost"
-    if event.is_forced or joins.is_lost(state, leading, event.node):
+    if request.by != NO_NODE or request.members:
+        return ""
+    if request.node == state.config.node:
+        return f"node {request.node} leads: it is not lost"
+    if request.is_forced or joins.is_lost(state, leading, request.node):
         return ""
     return (
-        f"node {event.node} was heard within {joins.LOST_AFTER_TIMEOUTS} election timeouts: stop "
+        f"node {request.node} was heard within {joins.LOST_AFTER_TIMEOUTS} election timeouts: stop "
         "it first, or replace it by a replica at another address"
     )
 
@@ -429,11 +439,11 @@ def _who_is_silent(state: State, leading: Leading, sets: VoterSets[NodeId]) -> s
 
 
 def _who_is_damaged(state: State, leading: Leading, sets: VoterSets[NodeId]) -> str:
-    """Who of the voters that stay has damaged entries, of which one that leaves may hold the only
-    whole copy (C13)."""
+    """Who of the voters that stay, or come where none stays, has damaged entries, of which one that
+    leaves may hold the only whole copy (C13)."""
     if set(sets.voters) <= set(sets.incoming):
         return ""  # none leaves
-    stay = [node for node in sets.incoming if node in sets.voters]
+    stay = [node for node in sets.incoming if node in sets.voters] or list(sets.incoming)
     if state.now_ns - leading.began_ns < state.config.election_timeout_ns:
         peers = (leading.progress.get(node) for node in stay)
         unheard = [each.peer for each in peers if each is not None and not each.has_replied]

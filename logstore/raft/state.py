@@ -27,7 +27,7 @@ from logstore.raft.effects import (
     Send,
     Settle,
 )
-from logstore.raft.events import AppendReceived
+from logstore.raft.events import AppendReceived, ChangeRequested
 from logstore.raft.faulty import FaultyEntries
 from logstore.raft.log_view import EntryLog, LogView, RecoveredLog
 from logstore.raft.persist import PersistQueue
@@ -82,10 +82,10 @@ class Raise:
 
 @dataclass(slots=True)
 class Change:
-    """The next CONFIG. `request_id` None: it ends a change that another leader began. `index`: of
-    its entry; NO_INDEX: it is not appended yet."""
+    """The next CONFIG. `request` None: the leader began it by itself, or it ends a change that
+    another one began. `index`: of its entry; NO_INDEX: it is not appended yet."""
 
-    request_id: int | None
+    request: ChangeRequested | None
     configuration: Configuration
     size_bytes: int  # of its body
     index: Index = NO_INDEX
@@ -212,7 +212,7 @@ class State:
         self.verified = self.commit
         self.configurations = Configurations(
             founders(config.voters),
-            hidden_to=recovered.config_hidden_to,
+            hidden=recovered.config_hidden,
             needs_one=recovered.has_config or config.has_joined,
         )
         for index, configuration in recovered.configurations:

@@ -114,7 +114,7 @@ def _normalise_change(state: State, leading: Leading) -> None:
     """
     change, until_ns = leading.change, NOW_NS + state.config.election_timeout_ns
     if change is not None:
-        change.request_id, change.offered_gen = None, 0
+        change.request, change.offered_gen = None, 0
     leading.progress = dict(sorted(leading.progress.items()))
     leading.leaving = dict.fromkeys(sorted(leading.leaving), until_ns)
     if leading.transfer is not None:

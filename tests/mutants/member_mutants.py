@@ -77,8 +77,8 @@ _COUNTING = (
         "members-anyone-campaigns",
         C9,
         f"{_CONFIGURATIONS}.names_voter",
-        "if self._committed[0] < self._hidden_to:\n        return False",
-        "if self._committed[0] >= self._hidden_to:\n        return True",
+        "if self._committed[0] < self._hidden[1]:\n        return False",
+        "if self._committed[0] >= self._hidden[1]:\n        return True",
         "a learner, or a replica that was removed, campaigns",
     ),
     mutant(
@@ -215,6 +215,26 @@ _CHANGES = (
         "tests/paper/test_changes_of_members.py finds it",
     ),
     mutant(
+        "members-only-voter-left-to-damage",
+        "SAFETY C13",
+        f"{_MEMBERSHIP}:_who_is_damaged",
+        "or list(sets.incoming)",
+        "or []",
+        "the only voter is replaced by a learner that has an entry damaged",
+        unreachable="a cluster of the simulation has more voters: "
+        "tests/paper/test_changes_on_full_disks.py finds it",
+    ),
+    mutant(
+        "members-judged-once",
+        "SAFETY C11",
+        f"{_MEMBERSHIP}:_offer",
+        "if not is_next_step and",
+        "if False and",
+        "a change that waited for space begins though its majority is silent by then",
+        unreachable="no promise is broken where others have a whole copy, and a silent majority is "
+        "back in the end: tests/paper/test_changes_on_full_disks.py finds it",
+    ),
+    mutant(
         "members-trim-takes-configuration",
         "SAFETY C12",
         "actors.ingress.configuration_bound:ConfigurationBound.index",
@@ -264,6 +284,16 @@ _HEARD = (
 # --- who joins ---
 
 _JOINS = (
+    mutant(
+        "members-prepared-on-an-empty-disk",
+        "SAFETY L2",
+        "logstore.raft.bootstrap:Bootstrap._on_prepare",
+        "self.state == ReplicaState.EMPTY and not self._knows_no_cluster()",
+        "False",
+        "a lost disk comes back in place by an attempt that missed that the cluster was formed",
+        unreachable="one machine coordinates at a time there: tests/unit/test_raft_bootstrap.py "
+        "finds it",
+    ),
     mutant(
         "members-join-unheard",
         L4,

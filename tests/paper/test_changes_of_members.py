@@ -269,7 +269,7 @@ def test_a_replica_that_is_no_voter_any_more_begins_no_election() -> None:
 
 def test_a_replica_that_may_not_know_the_newest_config_votes_and_begins_no_election() -> None:
     """Until a newer one is committed: the older could be a majority of its own."""
-    node = node_with(THREE, config_hidden_to=Index(5))
+    node = node_with(THREE, config_hidden=(Index(5), Index(5)))
     for _ in range(4):
         node.time_out()
     assert (node.core.role, node.core.term) == (Role.FOLLOWER, 1)
@@ -326,15 +326,6 @@ def test_a_leader_hands_over_to_no_learner() -> None:
     for peer in (2, 3):
         effects += node.hear_match(peer, node.core.last_index)
     assert [peer for peer, _ in sent(effects, TimeoutNow)] == [2]
-
-
-def test_a_truncation_takes_the_config_that_may_be_hidden_with_it() -> None:
-    configurations = Configurations(THREE, hidden_to=Index(6))
-    assert not configurations.names_voter(NodeId(1), b"")
-    configurations.append(Index(4), WITH_D)
-    configurations.commit(Index(4))
-    configurations.truncate(Index(5))
-    assert configurations.names_voter(NodeId(1), b"")
 
 
 def test_one_that_bears_a_voters_number_under_another_uuid_does_not_campaign() -> None:

@@ -1,4 +1,6 @@
-"""Changes of the members while disks are full: what waits says so, and for what (SAFETY S9, C8)."""
+"""Changes of the members while disks are full, or damaged: what waits says so, and for what, and is
+judged anew before it is in the log (SAFETY S9, C8, C11, C13).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from logstore.format.peer_messages import HeartbeatReply
 from logstore.model import Index
 from logstore.raft.effects import ProposeConfiguration
 from logstore.raft.events import ChangeKind, DiskFullChanged
-from tests.paper.one_node import OneNode, of_type
+from tests.paper.one_node import MS, OneNode, of_type
 from tests.paper.test_changes_of_members import (
     THREE,
     WITH_D,
@@ -89,6 +91,46 @@ def test_s9_a_change_that_is_appended_and_that_full_disks_may_not_take_says_whos
     assert "waits for space" in refusal(ask(node, ChangeKind.REMOVE, C.number))
     all_have(node, 2)
     assert waits_for(node) == ""
+
+
+def test_c11_a_change_that_waited_for_space_is_given_up_once_its_majority_is_silent() -> None:
+    """Committed by node 4 alone, it would end the only leader."""
+    node = leader_with(Configuration(1, (A,), (), (D,)), voters=(1,))
+    joined(node, 4)
+    node.step(SMALL)
+    assert not of_type(ask(node, ChangeKind.PROMOTE, 4), ProposeConfiguration)
+    node.tick(2 * node.config.election_timeout_ns // MS)
+    effects = node.step(DiskFullChanged(False))
+    assert refusal(effects) == "node 4 has not answered within an election timeout"
+    joined(node, 4)
+    assert of_type(ask(node, ChangeKind.PROMOTE, 4), ProposeConfiguration)
+
+
+def test_c13_a_change_that_waited_for_space_is_given_up_once_one_that_stays_is_damaged() -> None:
+    node = leader_with(THREE)
+    for peer in (2, 3):
+        says_full(node, peer)
+    assert not of_type(ask(node, ChangeKind.REMOVE, 3), ProposeConfiguration)
+    effects = node.hear_reply(2, 1, faulty=2)
+    assert "entries of nodes [2] are damaged" in refusal(effects)
+    assert of_type(ask(node, ChangeKind.REMOVE, 3, is_forced=True), ProposeConfiguration)
+
+
+def test_a_forced_change_that_waited_for_space_is_not_given_up() -> None:
+    node = leader_with(THREE)
+    for peer in (2, 3):
+        says_full(node, peer)
+    assert not of_type(ask(node, ChangeKind.REMOVE, 3, is_forced=True), ProposeConfiguration)
+    assert of_type(node.hear_reply(2, 1, faulty=2), ProposeConfiguration)
+
+
+def test_c13_the_only_voter_is_replaced_by_a_whole_learner_only() -> None:
+    node = leader_with(Configuration(1, (A,), (), (D,)), voters=(1,))
+    joined(node, 4)
+    node.hear_reply(4, 1, faulty=2)
+    assert "entries of nodes [4] are damaged" in refusal(ask(node, ChangeKind.REPLACE, 1, 4))
+    says_full(node, 4, is_full=False)
+    assert of_type(ask(node, ChangeKind.REPLACE, 1, 4), ProposeConfiguration)
 
 
 def test_a_replica_that_does_not_lead_says_nothing_of_waiting() -> None:

@@ -76,3 +76,16 @@ def test_a_committed_configuration_is_not_truncated() -> None:
         configurations.truncate(Index(4))
     configurations.truncate(Index(5))
     assert configurations.in_force == configurations.committed == configuration(1)
+
+
+@pytest.mark.parametrize(("first_index", "is_gone"), [(5, True), (6, True), (7, False), (8, False)])
+def test_a_truncation_takes_the_config_that_may_be_hidden_with_it(
+    first_index: int, is_gone: bool
+) -> None:
+    """From its lowest index on: what is cut off above that may be another entry."""
+    configurations = Configurations(FOUNDERS, hidden=(Index(6), Index(7)))
+    assert not configurations.names_voter(NodeId(1), b"")
+    configurations.append(Index(4), configuration(2))
+    configurations.commit(Index(4))
+    configurations.truncate(Index(first_index))
+    assert configurations.names_voter(NodeId(1), b"") == is_gone

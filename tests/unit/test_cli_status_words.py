@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logstore.cli.trouble import (
     install_words,
     leaderless_words,
@@ -38,9 +40,12 @@ def test_without_a_leader_the_nodes_that_do_not_answer_are_named() -> None:
     assert leaderless_words({"leader": 0, "nodes": others}) == ""
 
 
-def test_a_learner_is_no_node_that_a_leader_needs() -> None:
+@pytest.mark.parametrize("member", ["learner", None])
+def test_a_learner_or_a_node_that_was_removed_is_none_that_a_leader_needs(
+    member: str | None,
+) -> None:
     rows = [{"node": node, "role": "unreachable", "member": "voter"} for node in (1, 2)]
-    rows += [{"node": node, "role": "unreachable", "member": "learner"} for node in (4, 5)]
+    rows += [{"node": node, "role": "unreachable", "member": member} for node in (4, 5)]
     few = {"leader": 0, "nodes": [*rows, {"node": 3, "role": "follower", "member": "voter"}]}
     assert leaderless_words(few) == "nodes without an answer: 1, 2 (a leader needs 2 of 3)"
 

@@ -206,6 +206,20 @@ def test_one_that_must_wait_asks_again_soon(raft):
     assert raft.raft.next_timer_ns() - raft.stage.now_ns == timeout_ns
 
 
+def test_one_that_has_a_place_does_not_lose_it_to_a_busy_leader(raft):
+    """It copies the log, which ends with its CONFIG, while the leader goes on with a change."""
+    recover(raft)
+    answer(raft, 2, ErrorCode.OK)
+    raft.time_out()
+    raft.time_out()
+    due_ns = raft.raft._membership.deadline_ns
+    answer(raft, 2, ErrorCode.NOT_READY, "another change of the members is under way")
+    assert raft.status()["refusal"] == ""
+    assert raft.raft._membership.deadline_ns == due_ns
+    answer(raft, 2, ErrorCode.INVALID_REQUEST, "another replica answers as node 1")
+    assert "another replica answers as node 1" in raft.status()["refusal"]
+
+
 def test_a_founder_that_was_removed_serves_its_status_only(raft):
     founders = Configuration(1, (Member(*US, "node-1", 7100), *members_of().voters))
     report = msgspec.structs.replace(

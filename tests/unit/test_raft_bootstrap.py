@@ -191,8 +191,16 @@ def test_l2_no_attempt_begins_before_every_configured_node_answered() -> None:
     assert [peer for peer, _ in prepares] == [2, 3]
 
 
-def test_l2_a_follower_is_prepared_only_when_that_is_durable() -> None:
+def make_among_empty() -> Bootstrap:
+    """Node 2, which has heard that neither other is of a cluster."""
     bootstrap = make(2)
+    for peer in (1, 3):
+        assert not hear(bootstrap, peer, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER))
+    return bootstrap
+
+
+def test_l2_a_follower_is_prepared_only_when_that_is_durable() -> None:
+    bootstrap = make_among_empty()
     (save,) = hear(bootstrap, 1, InitPrepare(7, CLUSTER))
     assert save == SaveInit(1, ReplicaState.STARTING, 7, CLUSTER, FIRST_LSN)
     assert not hear(bootstrap, 1, InitPrepare(7, CLUSTER)), "under way already"
@@ -203,7 +211,7 @@ def test_l2_a_follower_is_prepared_only_when_that_is_durable() -> None:
 
 
 def test_p1_a_prepared_node_takes_the_first_lsn_of_the_attempt_and_no_impossible_one() -> None:
-    bootstrap = make(2)
+    bootstrap = make_among_empty()
     for bad in (bytes(8), (1).to_bytes(8, "little"), b"\xff" * 8, bytes(16)):
         (log,) = hear(bootstrap, 1, InitPrepare(7, CLUSTER, bad))
         assert "node 1 is dropped" in log.text
@@ -212,6 +220,26 @@ def test_p1_a_prepared_node_takes_the_first_lsn_of_the_attempt_and_no_impossible
     bootstrap.on_saved(save.seq)
     (status,) = hear(bootstrap, 3, InitStatusRequest(0))
     assert status.message == InitStatus(ReplicaState.STARTING, 7, CLUSTER, pack_first_lsn(Lsn(500)))
+
+
+def test_l1_an_empty_node_is_prepared_only_once_it_has_heard_that_no_cluster_was_formed() -> None:
+    """Node 3 coordinates, and missed that node 1 formed the cluster; node 2 voted in it, and has
+    lost its disk: prepared, it would become a VOTER once node 1 says VOTER."""
+    bootstrap = make(2)
+    unborn = [(3, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER))]
+    for state in (ReplicaState.STARTING, ReplicaState.VOTER):
+        assert sends(hear(bootstrap, 3, InitPrepare(9, NO_CLUSTER)), InitStatus) == unborn
+        hear(bootstrap, 3 if state == ReplicaState.STARTING else 1, InitStatus(state, 8, CLUSTER))
+    assert sends(hear(bootstrap, 3, InitPrepare(9, NO_CLUSTER)), InitStatus) == unborn
+    assert joined(bootstrap).state == ReplicaState.LEARNER
+
+
+def test_l1_an_empty_node_asks_again_where_another_disk_answers() -> None:
+    bootstrap = make_among_empty()
+    assert not saves(bootstrap.on_message(NodeId(1), UUIDS[5], InitPrepare(9, CLUSTER)))
+    other = InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER)
+    assert not bootstrap.on_message(NodeId(1), UUIDS[5], other)
+    assert saves(bootstrap.on_message(NodeId(1), UUIDS[5], InitPrepare(9, CLUSTER)))
 
 
 def test_l2_a_starting_node_takes_a_newer_nonce_and_refuses_an_older_one() -> None:

@@ -10,7 +10,8 @@ from logstore.format.group import FRAME_HEADER_SIZE
 from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
-from logstore.model import EntryKind, Index, NodeId
+from logstore.model import NO_RANGE, EntryKind, Index, IndexRange, NodeId
+from logstore.storage import kept_configurations as kept_configurations_module
 from logstore.storage import verdict
 from logstore.storage.kept_configurations import KeptConfigurations, kept_configurations
 from logstore.storage.log_reader import LogReader
@@ -18,7 +19,7 @@ from logstore.storage.segment import segment_path
 from tests.crash.storage_trial import FOLDER, StorageTrial
 
 FIRST = 4096 // SECTOR_BYTES  # the sector where frames and records begin
-NONE = KeptConfigurations((), Index(0))
+NONE = KeptConfigurations((), NO_RANGE)
 
 
 def configuration(number: int) -> Configuration:
@@ -75,15 +76,15 @@ def test_a_log_without_any_lacks_none() -> None:
     assert kept(log_of()) == NONE
 
 
-@pytest.mark.parametrize(("has_config", "hidden_to"), [(False, 0), (True, 2)])
-def test_damage_hides_one_where_only_meta_knows_of_it(has_config: bool, hidden_to: int) -> None:
+@pytest.mark.parametrize(("has_config", "hidden"), [(False, NO_RANGE), (True, (2, 2))])
+def test_damage_hides_one_where_only_meta_knows_of_it(has_config: bool, hidden: IndexRange) -> None:
     trial = log_of()
     lost = add_config(trial, 1)
     if has_config:
         trial.know_config()
     trial.commit(1, [8], commit=lost)
     lose(trial, lost)
-    assert kept(trial) == KeptConfigurations((), Index(hidden_to))
+    assert kept(trial) == KeptConfigurations((), hidden)
 
 
 def test_the_newest_committed_one_and_those_above_it_are_found() -> None:
@@ -91,7 +92,7 @@ def test_the_newest_committed_one_and_those_above_it_are_found() -> None:
     indexes = [add_config(trial, 1), add_config(trial, 2), add_config(trial, 3, commit=3)]
     found = kept(trial)
     assert found.found == ((indexes[1], configuration(2)), (indexes[2], configuration(3)))
-    assert found.hidden_to == 0
+    assert found.hidden == NO_RANGE
 
 
 @pytest.mark.parametrize("short_cuts", ["summary", "array", "none"])
@@ -105,7 +106,7 @@ def test_those_of_sealed_pairs_are_found(short_cuts: str, monkeypatch: pytest.Mo
         monkeypatch.setattr(verdict, "read_summary", lambda *_args: None)
     if short_cuts == "none":
         monkeypatch.setattr(verdict, "whole_records", lambda *_args, **_named: None)
-    assert kept(trial) == KeptConfigurations(((index, configuration(1)),), Index(0))
+    assert kept(trial) == KeptConfigurations(((index, configuration(1)),), NO_RANGE)
 
 
 def test_an_older_one_that_names_this_replica_is_known_of() -> None:
@@ -141,11 +142,11 @@ def test_one_whose_body_is_damaged_is_hidden_until_a_newer_one_is_committed() ->
     trial = log_of()
     older, damaged = add_config(trial, 1), add_config(trial, 2, commit=2)
     damage_body(trial, damaged)
-    assert kept(trial) == KeptConfigurations(((older, configuration(1)),), damaged)
+    assert kept(trial) == KeptConfigurations(((older, configuration(1)),), (damaged, damaged))
     newer = add_config(trial, 3)
-    assert kept(trial).hidden_to == damaged, "a truncation may bring the older one back"
+    assert kept(trial).hidden == (damaged, damaged), "a truncation may bring the older one back"
     trial.commit(1, [8], commit=newer)
-    assert kept(trial) == KeptConfigurations(((newer, configuration(3)),), Index(0))
+    assert kept(trial) == KeptConfigurations(((newer, configuration(3)),), NO_RANGE)
 
 
 def test_an_entry_of_which_nothing_is_left_may_be_one() -> None:
@@ -155,7 +156,20 @@ def test_an_entry_of_which_nothing_is_left_may_be_one() -> None:
     lost = trial.writer.last.header.index
     trial.commit(1, [8], commit=index)
     lose(trial, lost)
-    assert kept(trial) == KeptConfigurations(((index, configuration(1)),), lost)
+    assert kept(trial) == KeptConfigurations(((index, configuration(1)),), (lost, lost))
+    newer = add_config(trial, 2)
+    damage_body(trial, newer)
+    assert kept(trial).hidden == (lost, newer)
+
+
+def test_more_damage_than_is_searched_may_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_configurations_module, "_SEARCHED_MAX", 2)
+    trial = log_of()
+    index = add_config(trial, 1)
+    trial.commit(1, [8] * 6, commit=index)
+    for damaged in range(index + 1, index + 7):
+        damage_body(trial, Index(damaged))
+    assert kept(trial).hidden == (index + 3, index + 4)
 
 
 def test_damaged_payloads_are_none() -> None:
@@ -165,7 +179,7 @@ def test_damaged_payloads_are_none() -> None:
     payload = trial.writer.last.header.index
     trial.commit(1, [8], commit=index)
     damage_body(trial, payload)
-    assert kept(trial) == KeptConfigurations(((index, configuration(1)),), Index(0))
+    assert kept(trial) == KeptConfigurations(((index, configuration(1)),), NO_RANGE)
     assert [each.first for each in trial.recovered.faulty] == [payload]
 
 

@@ -19,7 +19,6 @@ from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.client_messages import SPAN, SpansRequest
 
-
 _Life = tuple[int, int]  # disk and incarnation: a lost disk ends a life before the next start
 
 

@@ -69,9 +69,12 @@ class Verified:
             self._record.findings.report(Invariant.I12, text)
 
     def _check_same(self, replica: Replica, report: AppendPersisted | AppendAccepted) -> None:
-        """The entry that a follower reports is the one that the leader of that term has."""
+        """The entry that a follower reports is the one that the leader of that term has, if that
+        one has not heard of a later term: then it may have truncated its own."""
         leader = self._record.leaders.get(report.term)
-        if leader is None or leader.led_term != report.term or not leader.is_running:
+        if leader is None or not leader.is_running:
+            return
+        if not leader.led_term == leader.term == report.term:
             return
         chain = leader.log.chain_at(report.index)
         if report.index > leader.log.start.index and replica.log.chain_at(report.index) != chain:

@@ -158,6 +158,19 @@ def a_follower_reports_an_entry_that_its_leader_lacks(stage: Stage, is_broken: b
     stage.claim(2, 3, 2 if is_broken else 1)
 
 
+@breaks("I12", says="has another entry there than its leader")
+def a_follower_reports_to_a_leader_that_was_deposed_and_has_another_entry_since(
+    stage: Stage, is_broken: bool
+) -> None:
+    stage.elect_first()
+    stage.replicate(stage.data(1, batch_of(0)), 1, 2)
+    stage.flush(2)
+    stage.replicate(stage.elect(3, 2, voters=[1]), 3, 1)
+    if is_broken:
+        stage.save_meta(2, 2, 0)
+    stage.claim_in(2 if is_broken else 1, 2, 3 if is_broken else 1, 2)
+
+
 @breaks("I13", says="2.writer takes no part while its disk is full")
 def a_full_disk_keeps_a_replica_out(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()

@@ -374,8 +374,11 @@ class Stage:
         self.step(node, ControlReceived(NodeId(leader), 1, message), *effects)
 
     def claim(self, node: int, leader: int, index: int) -> None:
-        term = Term(self.nodes[leader].core.term)
-        self.idle(node, Answer(NodeId(leader), AppendPersisted(term, Index(index))))
+        self.claim_in(self.nodes[leader].core.term, node, leader, index)
+
+    def claim_in(self, term: int, node: int, leader: int, index: int) -> None:
+        """`leader` was that of `term`."""
+        self.idle(node, Answer(NodeId(leader), AppendPersisted(Term(term), Index(index))))
 
     def commit(self, node: int, index: int) -> None:
         """A leader commits by counting, tells ingress and advances visibility."""
