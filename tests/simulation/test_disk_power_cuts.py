@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
-from logstore.errors import InvariantViolated
+from logstore.errors import DiskFull, InvariantViolated
 from logstore.limits import SECTOR_BYTES
 from tests.crash.crash_states import crash_states
 
@@ -217,3 +217,24 @@ def test_preallocation_and_a_power_cut_after_it_touch_no_sector() -> None:
     disk.power_cut(Random(1), garble=False)
     assert len(file.sectors) == len(file.durable) <= 1
     assert file.size == 1 << 40
+
+
+def test_what_comes_back_on_a_full_disk_had_its_space_all_along() -> None:
+    """A disk that was filled after a file was cut, not flushed: whoever removes the file can have
+    as much space again (seed 667)."""
+    disk = SimulatedDisk()
+    handle = durable_file(disk, "/f/a", b"." * 4 * SECTOR_BYTES)
+    disk.truncate(handle, SECTOR_BYTES)
+    disk.fill()
+    sizes = set()
+    for seed in range(SEEDS):
+        fork = disk.fork()
+        fork.kill_process()
+        fork.power_cut(Random(seed), garble=False)
+        size = fork.used_bytes
+        sizes.add(size)
+        with pytest.raises(DiskFull):
+            fork.create("/f/b")
+        fork.unlink("/f/a")
+        fork.allocate(fork.create("/f/b"), size)
+    assert sizes == {SECTOR_BYTES, 4 * SECTOR_BYTES}

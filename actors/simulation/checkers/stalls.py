@@ -88,9 +88,10 @@ class Stalls:
 
     def _check_reason_to_stop(self, replica: Replica) -> None:
         """A leader stepped down by itself. Full disks are no reason to, while a majority answers;
-        damaged entries are one, and so are entries that wait for its own full disk."""
+        damaged entries are one, and so are entries that wait for its own full disk, and that it is
+        no voter any more (C9)."""
         heard = {replica.node, *self._peers_heard(replica)}
-        is_unfit = replica.faulty or replica.is_full
+        is_unfit = replica.faulty or replica.is_full or self._has_left(replica)
         is_heard = self._electorate(replica).is_majority_of(heard)
         if is_unfit or not is_heard or not self._lacks_space(replica):
             return
@@ -121,6 +122,12 @@ class Stalls:
             text = f"node {replica.node} leads term {core.term}, and entry {core.commit + 1} has"
             text = f"{text} reached no majority for {for_ns / 1e9:.3f} s in which nothing moved"
             self._findings.report(Invariant.I13, text)
+
+    def _has_left(self, replica: Replica) -> bool:
+        """The newest CONFIG in its log is committed, and does not have it as a voter: it leads on
+        only until another one does, or does not take over in time (C9)."""
+        is_committed = all(index <= replica.commit for index in replica.log.configs)
+        return is_committed and not self._electorate(replica).counts(replica)
 
     def _lacks_space(self, replica: Replica) -> bool:
         """With the leader, fewer than a majority take entries."""

@@ -216,15 +216,19 @@ class Medium:
     def power_cut(self, random: Random, *, garble: bool) -> list[tuple[str, int]]:
         """Make this the disk after a power cut; all its processes are dead. Each volatile sector is
         kept (in any version), dropped or garbled by itself; sizes and names keep a prefix of their
-        changes. Returns the garbled (path, sector)."""
+        changes. What comes back, a removed file or the end of a cut one, had its space all along: a
+        full disk is no smaller than that. Returns the garbled (path, sector)."""
         keep_in_eight = random.choice((0, 2, 4, 6, 8))  # one chance for the whole cut
         self._names.power_cut(random)
         self._lied_files.clear()
-        return [
+        garbled = [
             (path, sector)
             for path, file in self._names.files.items()
             for sector in file.power_cut(random, keep_in_eight=keep_in_eight, garble=garble)
         ]
+        if self.capacity_bytes is not None:
+            self.capacity_bytes = max(self.capacity_bytes, self.used_bytes)
+        return garbled
 
     # --- what no process of the machine can see ---
 

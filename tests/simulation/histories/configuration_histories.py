@@ -18,12 +18,14 @@ from logstore.format.entry import Row
 from logstore.format.level import CONFIG_LEVEL
 from logstore.format.peer_messages import PreVoteRequest
 from logstore.model import EntryKind, Index, NodeId, Role, Term
-from logstore.raft.effects import MembersChanged, Send
+from logstore.raft.effects import MembersChanged, Send, StopLeading
+from logstore.raft.events import Tick
 from tests.simulation.histories import level_histories
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.log_start_histories import snapshot, start_at, trim
 from tests.simulation.histories.session_histories import open_session
-from tests.simulation.histories.stage import Stage, batch_of
+from tests.simulation.histories.stage import ELECTION_NS, Stage, batch_of
+from tests.simulation.histories.term_histories import FIRST, replied
 
 CONFIGURATIONS = Collection()
 breaks = CONFIGURATIONS.breaks
@@ -155,3 +157,21 @@ def a_log_start_passes_the_newest_configuration(stage: Stage, is_broken: bool) -
     stage.write(1, 0)
     snapshot(stage)
     trim(stage, start_at(stage, 5 if is_broken else 4), level=CONFIG_LEVEL)
+
+
+@breaks("I13", says="gives term 1 up, and full are the disks of 2, 3")
+def a_leader_that_leaves_gives_up_beside_full_disks(stage: Stage, is_broken: bool) -> None:
+    """It may once the configuration without it is committed, and no other takes over (seed 641)."""
+    begin(stage)
+    others = FOUNDED.voters[1:]
+    stage.spread(1, appended(stage, Configuration(2, FOUNDED.voters, others)))
+    row = appended(stage, Configuration(3, others))
+    if not is_broken:
+        stage.spread(1, row)
+    last = int(row.header.index)
+    for half in range(1, 4):
+        stage.step(1, Tick(stage.now_ns + half * (ELECTION_NS // 2)))
+        for node in (2, 3):
+            stage.step(1, replied(node, half, last=last - is_broken, is_full=True))
+    stage.nodes[1].role = Role.FOLLOWER
+    stage.step(1, Tick(stage.now_ns + 2 * ELECTION_NS), StopLeading(FIRST))
