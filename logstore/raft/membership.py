@@ -351,6 +351,8 @@ def _why_behind(state: State, leading: Leading, node: NodeId) -> str:
     log = state.log
     if progress.match == log.last_index:
         return ""
+    if progress.match < state.configurations.newest_index:  # it would not vote, but be needed (C8)
+        return f"node {node} has not caught up: the newest configuration is not in its log yet"
     size_bytes = log.bytes_in_memory(progress.match) if progress.match else None
     if size_bytes is None:
         return f"node {node} has not caught up: it lacks {log.last_index - progress.match} entries"

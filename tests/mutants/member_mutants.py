@@ -215,6 +215,14 @@ _CHANGES = (
         "tests/paper/test_changes_of_members.py finds it",
     ),
     mutant(
+        "members-promoted-without-configuration",
+        "SAFETY C8",
+        f"{_MEMBERSHIP}:_why_behind",
+        "if progress.match < state.configurations.newest_index:",
+        "if False:",
+        "a learner that does not vote yet becomes a voter that the majority needs",
+    ),
+    mutant(
         "members-only-voter-left-to-damage",
         "SAFETY C13",
         f"{_MEMBERSHIP}:_who_is_damaged",

@@ -42,6 +42,7 @@ from tests.paper.one_node import OneNode, of_type, rows_of, sent
 from tests.paper.test_changes_of_members import (
     ROWS,
     THREE,
+    WITH_D,
     A,
     B,
     C,
@@ -375,6 +376,18 @@ def test_a_replica_that_joined_begins_its_log_where_its_leaders_begins() -> None
     assert [each.header for each in of_type(effects, Persist)] == [first.header, second.header]
     effects = node.flush()
     assert sent(effects, AppendPersisted) == [(1, AppendPersisted(Term(1), Index(2)))]
+
+
+def test_c8_a_learner_without_the_newest_config_becomes_no_voter() -> None:
+    """It is within a bulk window of the end, but would not vote: its log has no CONFIG (seed 1314).
+    A leader that ended in the joint configuration, beside a lost voter, had no successor."""
+    node = leader_with(WITH_D)
+    node.hear_reply(4, 1)
+    node.hear_match(4, 3)
+    reason = refusal(ask(node, ChangeKind.PROMOTE, 4))
+    assert "the newest configuration is not in its log yet" in reason
+    node.hear_match(4, 4)
+    assert of_type(ask(node, ChangeKind.PROMOTE, 4), ProposeConfiguration)
 
 
 @pytest.mark.parametrize("has_joined", [True, False])
