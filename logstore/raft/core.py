@@ -16,6 +16,7 @@ from typing import assert_never
 from logstore.errors import InvariantViolated
 from logstore.format.entry import Row
 from logstore.format.peer_messages import (
+    NO_ROUND,
     Heartbeat,
     HeartbeatReply,
     PreVoteReply,
@@ -359,7 +360,8 @@ def _on_tick(state: State, now_ns: int) -> None:
 
 
 def _on_control(state: State, event: ControlReceived) -> None:
-    """Compare terms first. A message of an older term is answered with ours; a newer term is
+    """Compare terms first. A message of an older term is answered with ours, and a heartbeat of one
+    without its round: its sender may lead our term, too, and would count it (V5). A newer term is
     adopted, except from vote requests that stickiness refuses."""
     sender, message = event.sender, event.message
     match message:
@@ -383,7 +385,7 @@ def _on_control(state: State, event: ControlReceived) -> None:
         case Heartbeat():
             _follow_newer(state, message.term)
             if message.term < state.term:
-                following.answer_heartbeat(state, sender, message.round)
+                following.answer_heartbeat(state, sender, NO_ROUND)
             else:
                 following.on_heartbeat(state, sender, message)
         case HeartbeatReply():

@@ -212,9 +212,10 @@ def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: Heartbeat
         return
     _on_peer_alive(state, progress, boot)
     progress.has_replied = True
-    if reply.round > progress.round_answered:
+    # Versions before 2026-11-27 answer a heartbeat of an older term with its round (V5).
+    if progress.round_answered < reply.round <= leading.round:
         clocks.record(state, progress, reply.clock_ns)
-    progress.round_answered = max(progress.round_answered, min(reply.round, leading.round))
+        progress.round_answered = reply.round
     if reply.last_index != progress.last_index:
         stall.on_progress(state, leading, progress)  # the peer accepted or truncated entries
         progress.last_index = reply.last_index

@@ -128,6 +128,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "the round is begun and its replies are not awaited",
     ),
     mutant(
+        "round-of-an-older-term-is-answered",
+        "FAULTS R11, SAFETY V5",
+        "logstore.raft.core:_on_control",
+        "following.answer_heartbeat(state, sender, NO_ROUND)",
+        "following.answer_heartbeat(state, sender, message.round)",
+        "a late heartbeat is answered with the newer term and its own round, which the leader of"
+        " both terms counts",
+    ),
+    mutant(
         "read-index-of-what-is-visible",
         "SAFETY V5, F9",
         f"{READ_INDEX}:on_round_begun",

@@ -7,6 +7,7 @@ import pytest
 
 from logstore.errors import InvariantViolated
 from logstore.format.peer_messages import (
+    NO_ROUND,
     AppendAccepted,
     AppendPersisted,
     AppendReject,
@@ -161,6 +162,22 @@ def test_v5_every_retry_gets_a_round_of_its_own() -> None:
     assert not of_type(node.hear_reply(3, first), ReadIndexAnswered)
     (answer,) = of_type(node.hear_reply(3, again), ReadIndexAnswered)
     assert (answer.request_id, answer.is_leader) == (1, True)
+
+
+def test_v5_the_answer_to_a_heartbeat_of_an_older_term_is_of_no_round() -> None:
+    """A leader of term 5 may lead term 7, too, and a late round of term 5 reach a voter of 7."""
+    node = OneNode(term=7)
+    ((peer, reply),) = sent(node.hear_heartbeat(2, term=5, round=1_000), HeartbeatReply)
+    assert (peer, reply.term, reply.round) == (2, 7, NO_ROUND)
+
+
+def test_v5_a_round_above_the_leaders_own_is_of_another_term_and_confirms_nothing() -> None:
+    """A follower of an earlier version answers a heartbeat of an older term with its round."""
+    node = OneNode()
+    node.lead_and_commit()
+    begun = sent(node.step(ReadIndexRequested(1)), Heartbeat)[0][1].round
+    assert not of_type(node.hear_reply(2, begun + 1_000), ReadIndexAnswered)
+    assert of_type(node.hear_reply(2, begun), ReadIndexAnswered)
 
 
 def test_v5_reads_beyond_the_bound_and_on_followers_are_sent_elsewhere() -> None:

@@ -18,7 +18,7 @@ from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.peer_messages import NO_ROUND, Heartbeat, HeartbeatReply
 from logstore.model import Role
-from logstore.raft.effects import ReadIndexAnswered, Send
+from logstore.raft.effects import Answer, ReadIndexAnswered, Send
 from logstore.raft.events import ControlReceived, ReadIndexRequested
 
 # No client waits this long for an answer, so no read uses an older read index.
@@ -45,6 +45,14 @@ class _Rounds:
     asked: dict[int, _Requested] = field(default_factory=dict)  # by request id
 
 
+@dataclass(slots=True)
+class _Heard:
+    """The rounds of one term's leader that a follower received."""
+
+    term: int
+    rounds: set[int] = field(default_factory=set)
+
+
 class ReadRounds:
     """Checks the rounds of all leaders, and that every read uses a read index of its own."""
 
@@ -52,6 +60,7 @@ class ReadRounds:
         self._record = record
         self._report = record.findings.report
         self._rounds: dict[int, _Rounds] = {}
+        self._heard: dict[int, _Heard] = {}
         self._asked_ns: dict[int, int] = {}  # by the number of a client's question
         # by node: when the answered read indexes were requested, in the order of the answers
         self._unused_egress: dict[int, list[int]] = {}
@@ -87,6 +96,30 @@ class ReadRounds:
         if isinstance(reply, HeartbeatReply) and step.leads(reply.term):
             replied = self._rounds_of(replica, reply.term).replied
             replied[event.sender] = max(replied.get(event.sender, 0), reply.round)
+
+    @reads((ControlReceived, Heartbeat))
+    def on_heard(self, replica: Replica, event: ControlReceived, step: facts.Stepped) -> None:
+        """A follower receives a heartbeat of its term."""
+        heartbeat = event.message
+        if isinstance(heartbeat, Heartbeat) and heartbeat.term == step.core.term:
+            heard = self._heard.get(replica.node)
+            if heard is None or heard.term != heartbeat.term:
+                heard = self._heard[replica.node] = _Heard(heartbeat.term)
+            heard.rounds.add(heartbeat.round)
+
+    @reads((Answer, HeartbeatReply))
+    def on_reply(self, replica: Replica, answer: Answer, step: facts.Stepped) -> None:
+        """A follower answers a round: of the term that it says. An answer for an older term had to
+        wait for META."""
+        reply = answer.message
+        if not isinstance(reply, HeartbeatReply) or reply.round == NO_ROUND:
+            return
+        heard = self._heard.get(replica.node)
+        if reply.term == step.core.term and (
+            heard is None or heard.term != reply.term or reply.round not in heard.rounds
+        ):
+            text = f"node {replica.node} answers round {reply.round} of term {reply.term}, in which"
+            self._report(Invariant.I6, f"{text} it heard no such heartbeat")
 
     @reads(ReadIndexRequested)
     def on_requested(

@@ -24,7 +24,7 @@ def four_entries(stage: Stage) -> None:
 
 
 def answer_a_beat(stage: Stage, node: int, told: Range) -> None:
-    reply = HeartbeatReply(Term(1), 7, Index(len(stage.nodes[node].rows)), *told)
+    reply = HeartbeatReply(Term(1), 0, Index(len(stage.nodes[node].rows)), *told)
     stage.beat(node, 1, 1, Answer(NodeId(1), reply))
 
 

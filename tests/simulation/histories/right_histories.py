@@ -288,7 +288,7 @@ def an_answer_that_waited_for_meta_does_not_report_damage_found_meanwhile(stage:
     stage.write(1, 0)
     stage.rot(2, "frame")
     stage.step(2, EntryRotted(Index(2)))
-    beat = HeartbeatReply(Term(1), 1, Index(2), Index(0), Index(0))
+    beat = HeartbeatReply(Term(1), 0, Index(2), Index(0), Index(0))
     stage.step(2, MetaPersisted(1), Answer(NodeId(1), beat))
 
 

@@ -132,6 +132,15 @@ def a_read_of_an_earlier_term_is_answered(stage: Stage, is_broken: bool) -> None
     stage.idle(1, ReadIndexAnswered(1, True, Lsn(0)))
 
 
+@breaks("I6", says="answers round 7 of term 2, in which it heard no such heartbeat")
+def a_heartbeat_of_an_older_term_is_answered_with_its_round(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.elect(1, 2)
+    (late, _) = round_of(7, term=1)
+    answered = HeartbeatReply(Term(2), 7 if is_broken else 0, Index(1), Index(0), Index(0))
+    stage.step(2, ControlReceived(NodeId(1), 1, late.message), Answer(NodeId(1), answered))
+
+
 @breaks("I6", says="with LSN 0: 1 was committed before")
 def a_read_index_is_older_than_what_is_committed(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
