@@ -16,6 +16,7 @@ from logstore.format.message import register
 from logstore.model import Index, Lsn, NodeId, Term
 
 NO_ROUND = 0  # rounds begin at 1
+NO_STREAM = 0  # no leader's stream has this id
 
 
 class PreVoteRequest(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
@@ -241,7 +242,9 @@ class AppendPersisted(msgspec.Struct, frozen=True, gc=False, array_like=True, ta
 
 class AppendReject(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=35):
     """Once per stream. `prev_index` did not match. The follower's log ends at `last_index`, or has
-    `hint_term` there, of which `hint_index` is the first entry in that log."""
+    `hint_term` there, of which `hint_index` is the first entry in that log.
+
+    `stream` NO_STREAM (0): the append was of an older term, and only `term` says something."""
 
     term: Term
     stream: int

@@ -14,6 +14,7 @@ from logstore.format.entry import EntryHeader, Row
 from logstore.format.level import CONFIG_LEVEL, FIRST_LEVEL, TRIM_LEVEL, level_of
 from logstore.format.peer_messages import (
     NO_ROUND,
+    NO_STREAM,
     AppendAccepted,
     AppendReject,
     Heartbeat,
@@ -80,13 +81,14 @@ def report_disk(state: State) -> None:
 
 
 def answer_stale(state: State, sender: NodeId, term: Term, stream: int) -> None:
-    """Report our term to the leader of an older one, once for each of its streams."""
+    """Report our term to the leader of an older one, once for each of its streams, but in the name
+    of none: it may lead our term, too, and after a restart with the same stream ids (W1)."""
     seen = (sender, term, stream)
     if state.following.stale_rejected != seen:
         state.following.stale_rejected = seen
         last = state.log.last_index
         state.answer(
-            sender, AppendReject(state.term, stream, last, last, state.term, Index(last + 1))
+            sender, AppendReject(state.term, NO_STREAM, last, last, state.term, Index(last + 1))
         )
 
 

@@ -12,6 +12,7 @@ from logstore.format.entry import EntryHeader, Row, takes_lsns
 from logstore.format.level import FIRST_LEVEL
 from logstore.format.peer_messages import (
     NO_ROUND,
+    NO_STREAM,
     AppendPersisted,
     AppendReject,
     BulkAnswer,
@@ -175,10 +176,11 @@ def on_stream_answer(state: State, sender: NodeId, boot: int, answer: BulkAnswer
                 progress.on_match(index, state.now_ns)
                 commit_by_counting(state)
                 _send_commit(state, progress)
-        case AppendReject():
+        case AppendReject() if answer.stream != NO_STREAM:
             _on_reject(state, progress, answer)
         case _:
-            pass  # AppendAccepted is for the replicator; here it shows that the peer is alive
+            pass  # AppendAccepted is for the replicator, and a reject of no stream only had a term;
+            # here they show that the peer is alive
 
 
 def other_limits(state: State) -> list[NodeId]:

@@ -31,6 +31,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "a new stream of a term has the id of the one before",
     ),
     mutant(
+        "stale-append-rejected-under-its-stream",
+        "SAFETY W1",
+        f"{FOLLOWING}:answer_stale",
+        "AppendReject(state.term, NO_STREAM, ",
+        "AppendReject(state.term, stream, ",
+        "an append of an older term is rejected in the newer one, under an id that the same leader"
+        " may use there again",
+    ),
+    mutant(
         "restart-of-a-peer-unnoticed",
         "SAFETY W1",
         "logstore.raft.progress:Progress.has_restarted",

@@ -7,6 +7,7 @@ import pytest
 
 from logstore.errors import InvariantViolated
 from logstore.format.peer_messages import (
+    NO_STREAM,
     Append,
     AppendAccepted,
     AppendPersisted,
@@ -85,6 +86,22 @@ def test_w1_a_new_stream_hears_the_match_again() -> None:
     node.hear_append(2, row, stream=1)
     node.flush()
     assert sent(node.hear_append(2, row, stream=2), AppendPersisted)
+
+
+def test_w1_an_append_of_an_older_term_is_rejected_in_the_name_of_no_stream() -> None:
+    """Its leader may lead the term of the answer, too, in another incarnation, whose streams have
+    the same ids."""
+    node = OneNode(rows=rows_of([4, 5, 5]), term=6)
+    effects = node.hear_append(2, rows_of([4, 5, 5, 5])[3], term=5, stream=1 << 32)
+    assert sent(effects, AppendReject) == [(2, reject(6, NO_STREAM, 3, 3, (6, 4)))]
+
+
+def test_w1_a_leader_takes_a_reject_of_no_stream_for_none_of_its_own() -> None:
+    """Its replicator passes it on if that has not heard yet that the term has begun."""
+    node = OneNode(rows=rows_of([4]), term=5)
+    node.lead()
+    for last in (0, 1, 6):
+        assert not node.hear_answer(2, reject(6, NO_STREAM, last, last, (6, last + 1)))
 
 
 def test_w1_a_restarted_peer_gets_a_new_stream_after_its_match() -> None:

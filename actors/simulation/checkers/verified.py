@@ -1,21 +1,28 @@
 """A follower reports entries only if its leader has them too, and named them in this term (V2, F4,
-W1).
+W1), and rejects only streams that it was sent in this term.
 
-Owns, for each follower, the highest index that an append or a heartbeat of its term's leader named
-since the follower started or the term began. Above that, and above its commit index, the follower
-does not know whether its entries are the leader's: they may be another leader's.
+Owns, for each follower, the streams of its term's leader, and the highest index that an append or a
+heartbeat of that named since the follower started or the term began. Above that, and above its
+commit index, the follower does not know whether its entries are the leader's: they may be another
+leader's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from actors.simulation.checkers.facts import Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
-from logstore.format.peer_messages import AppendAccepted, AppendPersisted, Heartbeat
+from logstore.format.peer_messages import (
+    NO_STREAM,
+    AppendAccepted,
+    AppendPersisted,
+    AppendReject,
+    Heartbeat,
+)
 from logstore.raft.effects import Answer
 from logstore.raft.events import AppendReceived, ControlReceived
 
@@ -24,11 +31,12 @@ NOBODY = 0
 
 @dataclass(slots=True)
 class _Shown:
-    """The highest index that the leader named to one incarnation in one term."""
+    """The highest index that the leader named to one incarnation in one term, and its streams."""
 
     incarnation: int
     term: int
     index: int = 0
+    streams: set[int] = field(default_factory=set)
 
 
 class Verified:
@@ -40,7 +48,10 @@ class Verified:
 
     @reads(AppendReceived)
     def on_append(self, replica: Replica, event: AppendReceived, step: Stepped) -> None:
-        self._on_shown(replica, event.append.term, event.append.header.index, step)
+        append = event.append
+        self._on_shown(replica, append.term, append.header.index, step)
+        if append.term == step.core.term:
+            self._shown_to(replica, append.term).streams.add(append.stream)
 
     @reads((ControlReceived, Heartbeat))
     def on_heartbeat(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
@@ -66,6 +77,17 @@ class Verified:
         shown = self._shown_to(replica, report.term)
         if report.index > max(shown.index, core.commit):
             text = f"node {replica.node} says {report}, and was shown {shown.index} in this term"
+            self._record.findings.report(Invariant.I12, text)
+
+    @reads((Answer, AppendReject))
+    def on_reject(self, replica: Replica, answer: Answer, step: Stepped) -> None:
+        """A follower rejects a stream: one of the term that it says."""
+        reject = answer.message
+        if not isinstance(reject, AppendReject) or reject.stream == NO_STREAM:
+            return
+        term = step.core.term
+        if reject.term == term and reject.stream not in self._shown_to(replica, term).streams:
+            text = f"node {replica.node} says {reject}, and was sent no such stream in this term"
             self._record.findings.report(Invariant.I12, text)
 
     def _check_same(self, replica: Replica, report: AppendPersisted | AppendAccepted) -> None:

@@ -11,6 +11,7 @@ from logstore.format.peer_messages import (
     Append,
     AppendAccepted,
     AppendPersisted,
+    AppendReject,
     Heartbeat,
     HeartbeatReply,
     PreVoteReply,
@@ -30,6 +31,7 @@ from logstore.raft.effects import (
     StopLeading,
 )
 from logstore.raft.events import (
+    AppendReceived,
     ConnectionLost,
     ControlReceived,
     DiskFullChanged,
@@ -179,6 +181,16 @@ def a_read_joins_the_round_of_another(stage: Stage, is_broken: bool) -> None:
 
 
 # --- streams ---
+
+
+@breaks("I12", says="and was sent no such stream in this term")
+def an_append_of_an_older_term_is_rejected_under_its_stream(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    row = stage.nodes[1].rows[0]
+    stage.elect(1, 2)
+    late = AppendReceived(NodeId(1), 1, append_of(row), 0, 0)
+    told = AppendReject(Term(2), 1 if is_broken else 0, Index(1), Index(1), Term(2), Index(2))
+    stage.step(2, late, Answer(NodeId(1), told))
 
 
 @breaks("I12", says="sends entry 4 of term 1 to node 2, which was not sent those after 1")
