@@ -84,7 +84,9 @@ class Bodies:
         log = self._log
         if log is None:
             return None
-        is_in_files = isinstance(step, SendFromFile)
+        # Read before the files are: what is written after that read is no damage.
+        written_seq = self._slots[Counter.WRITTEN]
+        is_in_files = isinstance(step, SendFromFile) or written_seq >= step.persist_seq
         index = step.index if isinstance(step, SendFromFile) else step.header.index
         generation = self._slots[Counter.MAP_GENERATION]
         try:

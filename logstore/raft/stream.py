@@ -38,11 +38,13 @@ NEVER_NS = 1 << 62
 
 
 class SendFromRing(msgspec.Struct, frozen=True, gc=False):
-    """Send this entry. Its body is in the ring range, or by now only in the files."""
+    """Send this entry. Its body is in the ring range, or by now only in the files, which hold it
+    once WRITTEN is at `persist_seq`."""
 
     header: EntryHeader
     ring_start: int
     ring_end: int
+    persist_seq: int
     stream: int
     commit: Index
     term: Term
@@ -290,7 +292,7 @@ class FollowerStream:
             entry = described[index - first]
             if entry.header.index != index:
                 raise InvariantViolated(f"entry {entry.header.index} where {index} belongs")
-            ring = (entry.ring_start, entry.ring_end)
+            ring = (entry.ring_start, entry.ring_end, entry.persist_seq)
             return SendFromRing(entry.header, *ring, self.stream, self._commit, self.term)
         last, seq = self._in_files
         if index > last or written_seq < seq:

@@ -120,6 +120,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # --- where bodies come from ---
     mutant(
+        "damage-of-a-described-entry-unreported",
+        "SAFETY Q3, Q5",
+        f"{BODIES}._from_files",
+        "isinstance(step, SendFromFile) or written_seq >= step.persist_seq",
+        "isinstance(step, SendFromFile)",
+        "what is damaged in the files stays unknown while its descriptor is kept",
+        unreachable="the ring must go round before a follower is sent an entry that rots meanwhile:"
+        " tests/unit/test_replicator_actor.py finds it",
+    ),
+    mutant(
         "files-read-before-they-are-written",
         "SAFETY W4",
         f"{STREAM}._next_step",

@@ -123,7 +123,7 @@ def test_a_step_carries_what_the_append_needs() -> None:
     describe(stream, 2, commit=1)
     steps = send_all(stream)
     header = ROWS[0].header
-    assert steps[0] == SendFromRing(header, 0, 10, BASE, Index(1), TERM)
+    assert steps[0] == SendFromRing(header, 0, 10, 1, BASE, Index(1), TERM)
 
 
 def test_older_entries_come_from_the_files_once_they_are_written() -> None:

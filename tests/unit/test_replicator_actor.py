@@ -135,15 +135,19 @@ def test_g5_the_log_start_goes_first_and_what_follows_after_its_answer(replicato
     assert replicator.indexes() == [2]
 
 
+def overwrite_ring(stage):
+    for _ in range(3):
+        stage.stage.freer.set_free(stage.stage.ring.head)
+        stage.stage.write_body(bytes(RING_BYTES // 2))
+
+
 def test_m4_ring_bytes_that_were_overwritten_are_read_from_the_files(replicator):
     replicator.identify()
     replicator.lead()
     replicator.stage.network.cut(replicator.stage.config.endpoint(PEER, PortOffset.PEER_BULK))
     orders = replicator.append(80, is_described=False)
     replicator.write()
-    for _ in range(3):
-        replicator.stage.freer.set_free(replicator.stage.ring.head)
-        replicator.stage.write_body(bytes(RING_BYTES // 2))
+    overwrite_ring(replicator)
     replicator.describe(*orders)
     replicator.stage.network.heal(replicator.stage.config.endpoint(PEER, PortOffset.PEER_BULK))
     replicator.stage.now_ns = replicator.replicator.next_timer_ns()
@@ -159,9 +163,7 @@ def test_w5_ring_bytes_lost_before_the_files_have_them_are_not_replaced_by_other
     leading.log.settle()
     leading.log.rows.pop()
     [order] = leading.log.persist(160, term=1)
-    for _ in range(3):
-        leading.stage.freer.set_free(leading.stage.ring.head)
-        leading.stage.write_body(bytes(RING_BYTES // 2))
+    overwrite_ring(leading)
     leading.describe(order)
     assert leading.appends() == []
     assert leading.heard() == []
@@ -389,6 +391,33 @@ def test_what_is_not_committed_may_be_gone_by_truncation_and_is_no_damage(replic
     replicator.lead(commit=1)
     assert replicator.indexes() == [1]
     assert replicator.heard() == []
+
+
+@pytest.mark.parametrize("commit", [0, 1])
+def test_q3_a_described_entry_that_ring_and_files_lost_is_reported_if_it_is_committed(
+    leading, commit
+):
+    """The follower was slow, so the ring went round before it was sent the entry."""
+    [order] = leading.append(80, is_described=False)
+    leading.write()
+    rot(leading, 1)
+    overwrite_ring(leading)
+    leading.describe(order, commit=commit)
+    assert leading.appends() == []
+    assert leading.heard() == [RotReported(1, 1, 0)] * commit
+
+
+def test_q3_a_described_entry_that_is_not_written_yet_is_no_damage(leading):
+    leading.append(80, is_described=False)
+    leading.write()
+    rot(leading, 1)
+    leading.log.rows.pop()
+    [order] = leading.log.persist(80)
+    overwrite_ring(leading)
+    leading.describe(order, commit=1)
+    assert leading.appends() == []
+    assert leading.heard() == []
+    leading.log.stage.heard("raft", "writer")
 
 
 def test_v7_a_roll_is_followed_without_a_new_stream(leading):
