@@ -6,6 +6,7 @@ size and the time a connection may take are bounded.
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 from collections.abc import Callable
@@ -17,6 +18,8 @@ CONNECTIONS_MAX = 16
 REQUEST_BYTES_MAX = 8_192
 CONNECTION_NS = 2_000_000_000
 _RECEIVE_BYTES = 4_096
+
+_log = logging.getLogger(__name__)
 
 
 class _Connection:
@@ -30,7 +33,8 @@ class _Connection:
 
 
 class HttpListener:
-    """Serves what `render` returns as (content type, body) under /metrics."""
+    """Serves what `render` returns as (content type, body) under /metrics; 500 while it fails, for
+    the owner's loop must go on."""
 
     def __init__(self, host: str, port: int, render: Callable[[], tuple[str, bytes]]) -> None:
         """
@@ -38,6 +42,7 @@ class HttpListener:
           InvalidRequest: the address cannot be listened on; says which and why.
         """
         self._render = render
+        self._logged_text = ""
         self._connections: dict[int, _Connection] = {}
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -120,8 +125,18 @@ class HttpListener:
             return _http("405 Method Not Allowed", "text/plain", b"GET /metrics\n")
         if words[1].split(b"?")[0] != b"/metrics":
             return _http("404 Not Found", "text/plain", b"there is /metrics\n")
-        content_type, body = self._render()
+        try:
+            content_type, body = self._render()
+        except Exception as error:
+            self._log_once(repr(error))
+            text = b"the replica's log says why\n"
+            return _http("500 Internal Server Error", "text/plain", text)
         return _http("200 OK", content_type, body if words[0] == b"GET" else b"")
+
+    def _log_once(self, text: str) -> None:
+        if text != self._logged_text:
+            self._logged_text = text
+            _log.error("/metrics cannot be shown: %s", text)
 
     def _drop(self, number: int) -> None:
         self._connections.pop(number).peer.close()

@@ -128,7 +128,8 @@ def _say_layout(config: Config, node: NodeId, asked: Config, machine: Machine) -
 
 
 def _renderer(node: int, read: Callable[[], Mapping[str, int]]) -> Callable[[], tuple[str, bytes]]:
-    """What serves /metrics. The first scrape imports it: it takes a tenth of all imports."""
+    """What serves /metrics. The first scrape imports it: it takes a tenth of all imports. Should
+    that fail, for want of descriptors for example, the next scrape tries again."""
 
     @cache
     def make() -> Callable[[], tuple[str, bytes]]:

@@ -130,6 +130,27 @@ def test_anything_else_is_answered_with_an_error(
     assert ask(listener, request_bytes).split(b" ")[1] == status
 
 
+@pytest.mark.parametrize("error", [OSError("no descriptors"), ImportError("half installed")])
+def test_a_renderer_that_fails_is_answered_with_500_and_logged_once(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The supervisor, and so the replica, would end of it."""
+    errors = [error, error]
+
+    def render() -> tuple[str, bytes]:
+        if errors:
+            raise errors.pop()
+        return "text/plain", b"fine"
+
+    listener = HttpListener("127.0.0.1", 0, render)
+    answers = [ask(listener, b"GET /metrics HTTP/1.1\r\n\r\n").split(b"\r\n")[0] for _ in "123"]
+    listener.close()
+    failed = b"HTTP/1.0 500 Internal Server Error"
+    assert answers == [failed, failed, b"HTTP/1.0 200 OK"]
+    [line] = caplog.messages
+    assert str(error) in line
+
+
 def test_a_request_without_end_is_cut_off(listener: HttpListener) -> None:
     with socket.create_connection(("127.0.0.1", listener.port), timeout=10) as client:
         client.sendall(b"x" * (REQUEST_BYTES_MAX + 1))
