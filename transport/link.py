@@ -117,8 +117,15 @@ def dealer_connect(
 
 def watch_connection(socket: LinkSocket) -> ConnectionWatch:
     """Learn when the connection of a connecting socket ends, or a new one is refused. Close the
-    watch before the socket."""
-    return ConnectionWatch(socket)
+    watch before the socket.
+
+    Raises:
+      LinkError: no descriptor is left, for example; close the socket.
+    """
+    try:
+        return ConnectionWatch(socket)
+    except zmq.ZMQError as error:
+        raise LinkError(f"cannot watch a connection: {error.strerror}") from error
 
 
 def pull_bind(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from actors import topology
@@ -230,23 +231,24 @@ class ReplicatorActor:
         """Connect; later, where the address is none or there are no descriptors now. An address
         comes from the log, which every replica has: it must end no process."""
         links = self._station.host.links
-        try:
-            control = links.dealer_connect(
-                self._endpoint(PortOffset.PEER_CONTROL),
-                lane=link.Lane.CONTROL,
-                message_size_max=CONTROL_MESSAGE_MAX_BYTES,
-            )
+        with ExitStack() as undo:
             try:
+                control = links.dealer_connect(
+                    self._endpoint(PortOffset.PEER_CONTROL),
+                    lane=link.Lane.CONTROL,
+                    message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+                )
+                undo.callback(control.close)
                 bulk = self._open_bulk()
-            except LinkError:
-                control.close()
-                raise
-        except LinkError as error:
-            self._log_once(f"cannot be connected to: {error}", "this is tried again")
-            self._reopen_ns = self._now_ns + REOPEN_NS
-            return
+                undo.callback(bulk.close)
+                watch = links.watch_connection(control)
+            except LinkError as error:
+                self._log_once(f"cannot be connected to: {error}", "this is tried again")
+                self._reopen_ns = self._now_ns + REOPEN_NS
+                return
+            undo.pop_all()
         self._reopen_ns = NEVER_NS
-        self._sockets = _Sockets(control, links.watch_connection(control), bulk)
+        self._sockets = _Sockets(control, watch, bulk)
 
     def _open_bulk(self) -> Any:
         return self._station.host.links.dealer_connect(
@@ -340,14 +342,22 @@ class ReplicatorActor:
         """Begin the stream again, on a new connection, if its answers are missing.
 
         The bulk lane has no heartbeats, since back-pressure may leave it unread. So a peer that
-        vanished while it was sending would keep the old connection for minutes.
+        vanished while it was sending would keep the old connection for minutes. Where no new one
+        can be opened, the stream begins again on the old one, and a timeout later this is tried
+        again.
         """
         stream = self._stream.stream
         self._stream.on_tick(now_ns)
-        if self._stream.stream != stream and self._sockets is not None:
-            self._sockets.bulk.close()
-            self._sockets.bulk = self._open_bulk()
-            self._unsent = None
+        if self._stream.stream == stream or self._sockets is None:
+            return
+        self._unsent = None
+        try:
+            bulk = self._open_bulk()
+        except LinkError as error:
+            self._log_once(f"cannot be connected to again: {error}", "this is tried again")
+            return
+        self._sockets.bulk.close()
+        self._sockets.bulk = bulk
 
     def _send_appends(self) -> int:
         """Send what the window allows, from the ring or the files, in index order; first of all

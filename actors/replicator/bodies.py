@@ -36,17 +36,18 @@ class Bodies:
         self._disk = station.host.disk
         self._ring = station.payload_reader()
         self._hold_slot = station.hold_slot(station.actor)
+        self._folder = ""  # whose files may be read; "": of none
         self._log: LogReader | None = None
         self._generation = -1
         self._ring.clear_hold(self._hold_slot)
 
     def open_log(self, folder: str) -> None:
-        """Open the log files for reading. Called when the replica leads, so it has some."""
-        if self._log is None:
-            self._log = LogReader(self._disk, folder)
-            self._generation = -1
+        """Entries may be read from the files of `folder`, which are opened when one is needed.
+        Called when the replica leads, so it has some."""
+        self._folder = folder
 
     def close_log(self) -> None:
+        self._folder = ""
         if self._log is not None:
             self._log.close()
         self._log = None
@@ -81,8 +82,7 @@ class Bodies:
         return self._from_files(step)
 
     def _from_files(self, step: SendFromRing | SendFromFile) -> tuple[EntryHeader, bytes] | None:
-        log = self._log
-        if log is None:
+        if not self._folder:
             return None
         # Read before the files are: what is written after that read is no damage.
         written_seq = self._slots[Counter.WRITTEN]
@@ -90,21 +90,28 @@ class Bodies:
         index = step.index if isinstance(step, SendFromFile) else step.header.index
         generation = self._slots[Counter.MAP_GENERATION]
         try:
-            if generation != self._generation:
-                log.refresh()
-                self._generation = generation
+            log = self._log_of(generation)
             record = log.record(index)
             header = record.header
             body = log.body_of(record)
-        except (CorruptData, FileNotFoundError, LookupError) as error:
-            # Not written yet, moved by a roll, or damaged. A committed entry is never truncated, so
-            # if it is written it must be readable.
+        except (CorruptData, LookupError, OSError) as error:
+            # Not written yet, moved by a roll, no descriptor for its file now, or damaged. A
+            # committed entry is never truncated, so if it is written it must be readable.
             self._generation = -1
             is_damage = is_in_files and isinstance(error, CorruptData) and index <= step.commit
-            if is_damage and index != self._rotted:
+            if is_damage and index != self._rotted and self._log is not None:
                 self._rotted = index
-                self._report_rot(index, *damaged_lsns(log, index, index))
+                self._report_rot(index, *damaged_lsns(self._log, index, index))
             return None
         if isinstance(step, SendFromRing) and header != step.header:
             return None  # the ring was overwritten before the files had these bytes (W5)
         return header, body
+
+    def _log_of(self, generation: int) -> LogReader:
+        """The files as of this map generation."""
+        if self._log is None:
+            self._log = LogReader(self._disk, self._folder)
+        elif generation != self._generation:
+            self._log.refresh()
+        self._generation = generation
+        return self._log

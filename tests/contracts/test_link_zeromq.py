@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import socket as tcp
 import time
@@ -66,6 +67,34 @@ def is_parted_while_sending(socket: Any, *, seconds: float) -> bool:
             if monitor.poll(5):
                 return bool(recv_monitor_message(monitor)["event"] == zmq.EVENT_DISCONNECTED)
     return False
+
+
+@contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """This process may open `count` descriptors more."""
+    taken = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    os.close(taken)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken + count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_connection_that_cannot_be_watched_for_want_of_descriptors_is_a_link_error(
+    closing: Closing, left: int
+) -> None:
+    """None is left for the monitor, or for the socket that reads it."""
+    lane = {"lane": Lane.CONTROL, "message_size_max": 99}
+    router = closing(link.router_bind(ANY_PORT, **lane))
+    connected = closing(link.dealer_connect(bound_endpoint(router), **lane))
+    until(lambda: try_send(connected, [b"connected"]))
+    poll_and_receive(router)
+    with descriptors_left(left), pytest.raises(LinkError, match="Too many open files"):
+        link.watch_connection(connected)
+    link.watch_connection(connected).close()
 
 
 @pytest.mark.slow

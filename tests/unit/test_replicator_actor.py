@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from actors.messages import JoinReceived, RotReported, TellJoin
@@ -26,8 +28,11 @@ from logstore.raft.effects import Rewind, Send, StopLeading
 from logstore.raft.events import ConnectionLost, ControlReceived, StreamAnswer
 from logstore.raft.log_view import Position, WholeLogStart
 from logstore.settings import PortOffset
+from logstore.storage.disk import RealDisk
 from tests.unit.actor_stage import OUR_UUID, PEER_UUID, RING_BYTES, receive_all
 from tests.unit.replicator_stage import PEER, STREAM, ReplicatorStage
+from transport import link
+from transport.errors import LinkError
 
 BEAT = Heartbeat(1, 0, 1, 0, 0, 1, 0)
 
@@ -260,6 +265,47 @@ def test_a_silent_peer_is_tried_again_on_a_new_connection(leading):
     leading.work()
     assert leading.replicator._sockets.bulk is not old
     assert [(stream, index) for stream, index, _ in leading.appends()] == [(STREAM + 1, 1)]
+
+
+def test_a_new_connection_that_cannot_be_opened_leaves_the_old_one(leading, monkeypatch, caplog):
+    """For want of descriptors. In a shared process raft and ingress would end with this actor."""
+    leading.append(80)
+    leading.write()
+    old = leading.replicator._sockets.bulk
+    leading.appends()
+
+    def refuse(at, **options):
+        raise LinkError("cannot make a socket: Too many open files")
+
+    with monkeypatch.context() as without_descriptors:
+        without_descriptors.setattr(link, "dealer_connect", refuse)
+        for number in (1, 2):
+            leading.stage.now_ns = leading.replicator.next_timer_ns()
+            leading.work()
+            assert leading.replicator._sockets.bulk is old
+            assert [(each[0], each[1]) for each in leading.appends()] == [(STREAM + number, 1)]
+    assert len(caplog.messages) == 1
+    leading.stage.now_ns = leading.replicator.next_timer_ns()
+    leading.work()
+    assert leading.replicator._sockets.bulk is not old
+
+
+def test_an_entry_is_read_again_where_its_file_cannot_be_opened_now(replicator, monkeypatch):
+    replicator.identify()
+    replicator.append(80, is_described=False)
+    replicator.write()
+
+    def refuse(self, path):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as without_descriptors:
+        without_descriptors.setattr(RealDisk, "open_read", refuse)
+        replicator.lead(commit=1)
+        assert replicator.appends() == []
+    replicator.stage.now_ns = replicator.replicator.next_timer_ns()
+    replicator.work()
+    assert replicator.indexes() == [1]
+    assert replicator.heard() == []
 
 
 def test_control_messages_leave_at_once_or_never(tmp_path, monkeypatch):

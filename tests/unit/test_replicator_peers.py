@@ -162,7 +162,7 @@ def test_an_address_that_is_none_ends_no_process_and_is_tried_again(
     stage: ReplicatorStage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every replica has it from the log, and in a shared process raft with it."""
-    connect = link.dealer_connect
+    connect, watch = link.dealer_connect, link.watch_connection
 
     def refuse(at: str, **options: object) -> object:
         if at.endswith(f":{OTHER_PORT + PortOffset.PEER_BULK}"):
@@ -177,6 +177,15 @@ def test_an_address_that_is_none_ends_no_process_and_is_tried_again(
     assert not stage.stage.is_busy_loop(stage.replicator)
     assert len([each for each in caplog.records if "cannot be connected to" in each.message]) == 1
     monkeypatch.setattr(link, "dealer_connect", connect)
+
+    def refuse_watch(socket: object) -> object:
+        raise LinkError("cannot watch a connection: Too many open files")
+
+    monkeypatch.setattr(link, "watch_connection", refuse_watch)
+    stage.stage.now_ns = stage.replicator.next_timer_ns()
+    stage.work()
+    assert sockets(stage) is None
+    monkeypatch.setattr(link, "watch_connection", watch)
     stage.stage.now_ns = stage.replicator.next_timer_ns()
     stage.work()
     assert sockets(stage) is not None
