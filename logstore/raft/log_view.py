@@ -198,6 +198,19 @@ class EntryLog:
         except (CorruptData, LookupError):
             return None
 
+    def is_damaged(self, index: Index) -> bool:
+        """Whether damage hides the entry at `index`. False: it can be read, or the log start is
+        about to pass it."""
+        if index >= self._rows_first:
+            return False
+        try:
+            self._view.row(index)
+        except CorruptData:
+            return True
+        except LookupError:
+            pass
+        return False
+
     def position(self, index: Index) -> Position | None:
         """The position after `index`, in [start.index, last_index]; None when unreadable."""
         if index == self.last.index:

@@ -21,7 +21,17 @@ from logstore.format.peer_messages import (
 )
 from logstore.limits import INSTALL_HOLD_ELECTION_TIMEOUTS
 from logstore.model import NO_INDEX, EntryKind, Index, NodeId, Role
-from logstore.raft import clocks, commit, gens, leader_flush, read_index, role, space, stall
+from logstore.raft import (
+    clocks,
+    commit,
+    gens,
+    leader_flush,
+    read_index,
+    role,
+    space,
+    stall,
+    transfer,
+)
 from logstore.raft.effects import (
     Accepted,
     Committed,
@@ -405,19 +415,24 @@ def _on_reject(state: State, progress: Progress, reject: AppendReject) -> None:
 
 def _install_log_start(state: State, progress: Progress, reject: AppendReject) -> None:
     """The peer does not have the entry at log start, and no entry before it is left to send (G5).
-    Its stream begins with the log start, unless damage hides what follows that here: then this log
-    has nothing to send either, and the replicator's resend timer asks again."""
+    Its stream begins with the log start, unless that is about to move, and then it begins there, or
+    damage hides what follows it here: then this log has nothing to send either, and another replica
+    leads if one is fit (Q3)."""
     log = state.log
-    install = log.whole_start()
-    state.alarm(
+    install, first = log.whole_start(), Index(log.start.index + 1)
+    lacks = (
         f"node {progress.peer} ends at entry {reject.last_index} and lacks entry "
-        f"{log.start.index}, after which this log begins: it begins there, too"
+        f"{log.start.index}, after which this log begins:"
     )
     if install is not None:
+        state.alarm(f"{lacks} it begins there, too")
         progress.catches_up_to = log.last_index
-        begin_stream(state, progress, Index(log.start.index + 1), install)
+        begin_stream(state, progress, first, install)
         if state.leading is not None:
             _hold_log_start(state, state.leading)
+    elif log.is_damaged(first):
+        state.alarm(f"{lacks} entry {first} cannot be read here, and without it it cannot begin")
+        transfer.on_rotted(state, first)
 
 
 def _needs_log_start(state: State, progress: Progress) -> bool:

@@ -13,6 +13,7 @@ from logstore.format.peer_messages import (
     AppendReject,
     Heartbeat,
     HeartbeatReply,
+    TimeoutNow,
 )
 from logstore.limits import INSTALL_HOLD_ELECTION_TIMEOUTS
 from logstore.model import Index, Term
@@ -153,6 +154,29 @@ def test_g5_a_leader_that_cannot_read_its_first_entry_streams_to_a_full_follower
     node.files.unreadable.add(6)
     lead = streams(told_full(node, last=3))[3]
     assert (lead.next_index, lead.install, node.core.catching_up) == (6, None, [])
+
+
+def test_q3_a_leader_that_finds_its_first_entry_damaged_says_so_and_hands_over() -> None:
+    """The follower could begin nowhere, and its leader would not know why."""
+    node = leader()
+    node.flush()
+    node.hear_match(2, 9)
+    node.hear_reply(2, 1)
+    node.files.unreadable.add(6)
+    effects = rejected(node, streams(node.step(ReplicatorGone(3)))[3].stream)
+    texts = [each.text for each in of_type(effects, Log)]
+    assert "entry 6 cannot be read here, and without it" in texts[0]
+    assert "node 1: entry 6 is damaged on disk" in texts
+    assert (node.core.faulty, of_type(effects, Lead)) == (((6, 6),), [])
+    assert sent(effects, TimeoutNow) == [(2, TimeoutNow(node.core.term))]
+
+
+def test_g5_a_log_start_that_is_about_to_move_is_no_damage() -> None:
+    """META is ahead of raft: what follows raft's log start is gone already."""
+    node = leader()
+    node.files.start = Index(6)
+    effects = rejected(node, streams(node.step(ReplicatorGone(3)))[3].stream)
+    assert (node.core.faulty, of_type(effects, Lead)) == ((), [])
 
 
 # --- how long the log start waits for it ---
