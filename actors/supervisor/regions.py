@@ -7,6 +7,7 @@ link leads nowhere once the owner is gone.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,6 +40,7 @@ COUNTERS_LINK = "counters"
 _RESERVED = frozenset(
     ring for spare in topology.SPARE_NAMES for ring in topology.rings_of_spare(spare)
 )
+_log = logging.getLogger(__name__)
 _COUNTERS_BYTES = 64 * limits.KIB  # a few pages, whatever the names
 
 
@@ -174,9 +176,14 @@ def _with_size_in_error(config: Config, node: NodeId) -> Iterator[None]:
 
 
 def publish_descriptor(folder: Path, name: str, descriptor: int) -> None:
-    """Point `folder`/`name` at our `descriptor`; the folder must be locked by us."""
-    link = folder / name
+    """Point `folder`/`name` at our `descriptor`; the folder must be locked by us. Only commands of
+    this machine read it, so a replica runs without where the folder has no inode left for it."""
     temporary = folder / f".{name}-{os.getpid()}"
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
-    temporary.replace(link)
+    try:
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+        temporary.replace(folder / name)
+    except OSError as error:
+        _log.warning(
+            "%s cannot be linked, commands on this machine do not see it: %s", folder / name, error
+        )

@@ -151,6 +151,24 @@ def test_where_somebody_was_faster_the_need_is_told_and_no_name_was_ever_there(
     assert descriptors() == opened
 
 
+def test_a_link_for_which_the_folder_has_no_inode_is_left_out_and_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The replica runs without: only `logstore` commands on this machine read them."""
+
+    def refuse(source: object, target: object, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    replica_regions = ReplicaRegions(CONFIGURED, NODE, incarnation=1)
+    replica_regions.publish_counters(tmp_path)
+    replica_regions.close()
+    make_keeper(tmp_path).close()
+    assert not {"counters", "placement"} & set(os.listdir(tmp_path))
+    assert len(caplog.messages) == 2
+    assert all("No space left on device" in each for each in caplog.messages)
+
+
 @pytest.fixture
 def small_shm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is started has a small /dev/shm of its own, in a mount namespace."""
