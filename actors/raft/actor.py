@@ -277,6 +277,7 @@ class RaftActor:
                     log.warning("%s", effect.text)
                     if core.lost is not None:
                         self._forget(entries_forgotten(core.lost))
+                        return  # what follows may be an answer that counts in a round
                 case TransferAnswered():
                     self._on_transfer_answered(effect)
                 case Admit() | Accepted() if not core.is_admitting:
@@ -449,9 +450,12 @@ class RaftActor:
 
     def _housekeep(self, now_ns: int) -> None:
         """Free ring space, update metrics and check ingress, which need not happen in every
-        do_work: every 10 ms, or at once after a change of role or when much can be freed."""
+        do_work: every 10 ms, or at once after a change of role or when much can be freed. A
+        replica that was removed shows nothing from now on."""
         core = self._core
         role = core.role if core is not None else None
+        if self._membership and self._membership.is_removed and role not in (None, Role.LEADER):
+            self._slots[Counter.VISIBLE] = 0
         is_due = now_ns >= self._housekeeping_due_ns or role != self._reported_role
         if not is_due and self._unsettled.floor - self._freer.free < self._free_lag_bytes:
             return
@@ -461,8 +465,6 @@ class RaftActor:
         if self._rows is not None:
             self._rows.close_if_stale()
         if core is not None:
-            if core.role != Role.LEADER and self._membership and self._membership.is_removed:
-                self._slots[Counter.VISIBLE] = 0
             self._check_ingress(core)
             self._metrics.update(core)
 

@@ -126,6 +126,17 @@ def test_a_replica_that_lost_what_it_had_flushed_goes_on_no_more(raft):
         raft.say(topology.WRITER, ForgottenSaved(forgotten))
 
 
+def test_the_heartbeat_that_shows_the_loss_is_not_answered(raft):
+    """Its answer would count in a round."""
+    raft.recover()
+    raft.hear(2, Heartbeat(3, 0, 1, 0, 0, 1, START_CHAIN))
+    raft.flush()
+    assert [each.message.round for each in of(Answer, raft.heard(topology.INGRESS))] == [1]
+    raft.hear(2, Heartbeat(3, 9, 2, 9, 3, 1, START_CHAIN))
+    assert of(Answer, raft.heard(topology.INGRESS)) == []
+    assert len(of(SaveForgotten, raft.heard(topology.WRITER))) == 1
+
+
 # --- the one that is asked ---
 
 
