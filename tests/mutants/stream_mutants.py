@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "isinstance(step, SendFromFile)",
         "what is damaged in the files stays unknown while its descriptor is kept",
         unreachable="the ring must go round before a follower is sent an entry that rots meanwhile:"
-        " tests/unit/test_replicator_actor.py finds it",
+        " tests/unit/test_replicator_damage.py finds it",
     ),
     mutant(
         "files-read-before-they-are-written",

@@ -15,7 +15,7 @@ from logstore.model import ReplicaState
 from logstore.raft.effects import Describe, Lead, Persist
 from logstore.settings import PortOffset
 from logstore.storage.disk import RealDisk
-from tests.unit.actor_stage import CLUSTER, OUR_UUID, envelope, receive_all
+from tests.unit.actor_stage import CLUSTER, OUR_UUID, RING_BYTES, envelope, receive_all
 from tests.unit.writer_stage import WriterStage
 from transport import link
 
@@ -75,6 +75,12 @@ class ReplicatorStage:
         """The writer carries out what it was ordered."""
         self.log.settle()
         self.work()
+
+    def overwrite_ring(self) -> None:
+        """The payload ring goes round, and every range is given back."""
+        for _ in range(3):
+            self.stage.freer.set_free(self.stage.ring.head)
+            self.stage.write_body(bytes(RING_BYTES // 2))
 
     def work(self) -> None:
         self.stage.work(self.replicator)

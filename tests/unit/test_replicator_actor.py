@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from actors.messages import JoinReceived, RotReported, TellJoin
+from actors.messages import JoinReceived, TellJoin
 from actors.replicator.actor import RETRY_MAX_NS, RETRY_NS
 from actors.station import RING_RETRY_NS
 from actors.topology import Counter
@@ -29,7 +29,7 @@ from logstore.raft.events import ConnectionLost, ControlReceived, StreamAnswer
 from logstore.raft.log_view import Position, WholeLogStart
 from logstore.settings import PortOffset
 from logstore.storage.disk import RealDisk
-from tests.unit.actor_stage import OUR_UUID, PEER_UUID, RING_BYTES, receive_all
+from tests.unit.actor_stage import OUR_UUID, PEER_UUID, receive_all
 from tests.unit.replicator_stage import PEER, STREAM, ReplicatorStage
 from transport import link
 from transport.errors import LinkError
@@ -140,19 +140,13 @@ def test_g5_the_log_start_goes_first_and_what_follows_after_its_answer(replicato
     assert replicator.indexes() == [2]
 
 
-def overwrite_ring(stage):
-    for _ in range(3):
-        stage.stage.freer.set_free(stage.stage.ring.head)
-        stage.stage.write_body(bytes(RING_BYTES // 2))
-
-
 def test_m4_ring_bytes_that_were_overwritten_are_read_from_the_files(replicator):
     replicator.identify()
     replicator.lead()
     replicator.stage.network.cut(replicator.stage.config.endpoint(PEER, PortOffset.PEER_BULK))
     orders = replicator.append(80, is_described=False)
     replicator.write()
-    overwrite_ring(replicator)
+    replicator.overwrite_ring()
     replicator.describe(*orders)
     replicator.stage.network.heal(replicator.stage.config.endpoint(PEER, PortOffset.PEER_BULK))
     replicator.stage.now_ns = replicator.replicator.next_timer_ns()
@@ -168,7 +162,7 @@ def test_w5_ring_bytes_lost_before_the_files_have_them_are_not_replaced_by_other
     leading.log.settle()
     leading.log.rows.pop()
     [order] = leading.log.persist(160, term=1)
-    overwrite_ring(leading)
+    leading.overwrite_ring()
     leading.describe(order)
     assert leading.appends() == []
     assert leading.heard() == []
@@ -406,64 +400,6 @@ def test_a_new_process_holds_nothing_of_its_predecessors(leading):
     leading.append(*[60_000] * 3)
     leading.restart()
     assert hold(leading) is None
-
-
-def rot(stage, index):
-    [path] = sorted(stage.stage.folder.glob("data/*1.raft"))
-    raw = bytearray(path.read_bytes())
-    raw[4_096 + 128 * (index - 1) + 20] ^= 1
-    path.write_bytes(raw)
-
-
-def test_q3_a_committed_entry_that_cannot_be_read_is_reported_once(replicator):
-    """Else the follower would get no further and nobody would know why."""
-    replicator.identify()
-    replicator.append(80, 80, is_described=False)
-    replicator.write()
-    rot(replicator, 2)
-    replicator.lead(commit=2)
-    for _ in range(3):
-        replicator.stage.now_ns = replicator.replicator.next_timer_ns()
-        replicator.work()
-    assert replicator.indexes() == [1]
-    assert replicator.heard() == [RotReported(2, 2, 0)]
-
-
-def test_what_is_not_committed_may_be_gone_by_truncation_and_is_no_damage(replicator):
-    replicator.identify()
-    replicator.append(80, 80, is_described=False)
-    replicator.write()
-    rot(replicator, 2)
-    replicator.lead(commit=1)
-    assert replicator.indexes() == [1]
-    assert replicator.heard() == []
-
-
-@pytest.mark.parametrize("commit", [0, 1])
-def test_q3_a_described_entry_that_ring_and_files_lost_is_reported_if_it_is_committed(
-    leading, commit
-):
-    """The follower was slow, so the ring went round before it was sent the entry."""
-    [order] = leading.append(80, is_described=False)
-    leading.write()
-    rot(leading, 1)
-    overwrite_ring(leading)
-    leading.describe(order, commit=commit)
-    assert leading.appends() == []
-    assert leading.heard() == [RotReported(1, 1, 0)] * commit
-
-
-def test_q3_a_described_entry_that_is_not_written_yet_is_no_damage(leading):
-    leading.append(80, is_described=False)
-    leading.write()
-    rot(leading, 1)
-    leading.log.rows.pop()
-    [order] = leading.log.persist(80)
-    overwrite_ring(leading)
-    leading.describe(order, commit=1)
-    assert leading.appends() == []
-    assert leading.heard() == []
-    leading.log.stage.heard("raft", "writer")
 
 
 def test_v7_a_roll_is_followed_without_a_new_stream(leading):
