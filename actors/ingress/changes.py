@@ -22,6 +22,7 @@ from logstore.errors import ErrorCode
 from logstore.format.client_messages import DoneReply, ErrorReply
 from logstore.format.cursor_entries import Cursor
 from logstore.format.session_entries import ExpireEntry
+from logstore.limits import POSITION_MAX
 from logstore.model import NO_NODE, EntryKind
 from logstore.session.session import Refused
 from logstore.session.table import SessionTable
@@ -108,4 +109,5 @@ class Changes:
 
 def refusal(refused: Refused) -> ErrorReply:
     """The reply to a request that is refused."""
-    return ErrorReply(refused.code, NO_NODE, refused.detail, 0, refused.text.encode())
+    last = POSITION_MAX if refused.code is ErrorCode.OUT_OF_RANGE else 0  # a bound below only
+    return ErrorReply(refused.code, NO_NODE, refused.detail, last, refused.text.encode())

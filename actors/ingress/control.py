@@ -13,7 +13,7 @@ from typing import Any
 from actors.ingress.admission import Admission
 from actors.ingress.changes import Change, ChangeKind, Changes, refusal
 from actors.ingress.conversations import Conversations
-from actors.ingress.cursor_requests import decide_cursor, list_cursors
+from actors.ingress.cursor_requests import decide_cursor, list_cursors, would_hold
 from actors.ingress.documents import metadata_document, status_document, trace_document
 from actors.ingress.groups import HeldAnswer, Route
 from actors.ingress.linearizable_reads import LinearizableReads, ReadKind
@@ -52,7 +52,7 @@ from logstore.format.client_messages import (
     TrimRequest,
 )
 from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request
-from logstore.format.cursor_entries import NO_LSN
+from logstore.format.cursor_entries import NO_LSN, Hold
 from logstore.format.first_lsn import unpack_first_lsn
 from logstore.format.member_messages import MemberChangeRequest
 from logstore.format.message import Envelope
@@ -167,9 +167,12 @@ class ControlPort:
         """As `decide_cursor`. In the log the change comes after a TRIM that is under way, which may
         have been proposed while raft confirmed that the change was refused (G1)."""
         lsn = request.lsn
-        if request.is_held and NO_LSN < lsn < self._admission.trimmed_lsn:
-            text = f"LSN {lsn} goes with a trim that is under way: ask again"
-            return Refused(ErrorCode.NOT_READY, 0, text)
+        if would_hold(table, request):
+            if gone := self._why_nothing_holds(lsn):
+                return Refused(ErrorCode.OUT_OF_RANGE, gone.first, gone.text.decode())
+            if NO_LSN < lsn < self._admission.trimmed_lsn:
+                text = f"LSN {lsn} goes with a trim that is under way: ask again"
+                return Refused(ErrorCode.NOT_READY, 0, text)
         return decide_cursor(table, request)
 
     def _is_foreign(self, envelope: Envelope) -> bool:
@@ -180,7 +183,7 @@ class ControlPort:
         return ours != ZERO_ID and envelope.cluster_id not in (ZERO_ID, ours)
 
     def _serve(self, caller: Caller, message: Any, now_ns: int) -> None:
-        if isinstance(message, SetCursorRequest) and message.is_held:
+        if isinstance(message, SetCursorRequest) and message.hold == Hold.HELD:
             if refusal := self._why_nothing_holds(message.lsn):
                 self._requests.reply(caller, refusal)
                 return

@@ -200,12 +200,13 @@ class SetCursorRequest(msgspec.Struct, frozen=True, gc=False):
     """Set the cursor to `lsn`, 0: delete it. DoneReply with its LSN before, or ErrorReply.
 
     `expected_lsn`: set it only if this is its LSN now; 0: only if it does not
-    exist; 2**64 - 1: in any case.
+    exist; 2**64 - 1: in any case. `hold`: one of `Hold`; versions that do not
+    know AS_IT_IS refuse it as INVALID_REQUEST.
     """
 
     lsn: Lsn
     expected_lsn: Lsn
-    is_held: bool
+    hold: int
     name: bytes
 
 
@@ -406,7 +407,7 @@ register(72, StatusRequest, "")
 register(73, StatusReply, "", has_tail=True)
 register(74, ErrorReply, "IIQQ", has_tail=True)
 register(75, InitializeRequest, "", has_tail=True, tail_unit=FIRST_LSN_SIZE)
-register(76, SetCursorRequest, "QQ?", has_tail=True)
+register(76, SetCursorRequest, "QQB", has_tail=True)
 register(77, CursorsRequest, "")
 register(78, CursorsReply, "", has_tail=True)
 register(79, SessionLookupRequest, "", has_tail=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from enum import IntEnum
 
 import msgspec
 
@@ -44,6 +45,14 @@ _NAME = "cursor name"
 CURSOR_ROWS_MAX_BYTES = CURSORS_MAX * (
     _ROW.size + CURSOR_NAME_MAX_BYTES + padding_size(CURSOR_NAME_MAX_BYTES)
 )
+
+
+class Hold(IntEnum):
+    """Whether a cursor is to be held after a change."""
+
+    NOT_HELD = 0
+    HELD = 1
+    AS_IT_IS = 2  # one that does not exist yet is not held
 
 
 class Cursor(msgspec.Struct, frozen=True, gc=False):

@@ -45,6 +45,11 @@ class CursorTable:
         cursor = self._cursors.get(name)
         return NO_LSN if cursor is None else cursor.lsn
 
+    def is_held(self, name: bytes) -> bool:
+        """Whether the cursor exists and is held."""
+        cursor = self._cursors.get(name)
+        return cursor is not None and cursor.is_held
+
     def refusal_of(self, request: CursorRequest) -> Refused | None:
         """Why the change is refused; None: its cursor is the entry to propose.
 

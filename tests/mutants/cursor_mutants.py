@@ -53,6 +53,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "a change whose term ended before its commit is answered as done",
     ),
     mutant(
+        "commit-of-a-consumer-drops-the-hold",
+        "SAFETY G1",
+        "actors.ingress.cursor_requests:would_hold",
+        "return request.lsn != NO_LSN and table.cursors.is_held(request.name)",
+        "return False",
+        "what an operator holds may be trimmed after a consumer's next commit",
+        unreachable="no client of the simulator keeps a hold: "
+        "`test_a_change_that_keeps_the_hold_takes_it_from_the_stream_of_proposals` finds it",
+    ),
+    mutant(
         "expected-cursor-ignored",
         "FAULTS I6",
         f"{TABLE}.refusal_of",

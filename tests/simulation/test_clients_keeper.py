@@ -55,7 +55,7 @@ def test_each_change_has_an_lsn_of_its_own_and_is_a_fact(stage: KeeperStage) -> 
         asked = next_change(stage)
         request = asked.message
         question = stage.told(CursorAsked)[-1]
-        assert question.change == Cursor(request.name, request.lsn, request.is_held)
+        assert question.change == Cursor(request.name, request.lsn, bool(request.hold))
         assert question.expected_lsn == request.expected_lsn
         lsns += [request.lsn] if request.lsn else []
         stage.replicas[1].reply(asked, DoneReply(5))

@@ -25,7 +25,7 @@ from logstore.format.client_messages import (
     ErrorReply,
     SetCursorRequest,
 )
-from logstore.format.cursor_entries import Cursor, encode_cursors
+from logstore.format.cursor_entries import Cursor, Hold, encode_cursors
 from logstore.format.level import TRIM_LEVEL
 from logstore.format.meta import LogStart
 from logstore.model import Lsn
@@ -315,7 +315,7 @@ def test_an_archive_holds_where_its_cursor_stands_already_without_a_hold(
 
         def set_cursor(request: SetCursorRequest) -> object:
             asked.append(request)
-            cursors[b"lake"] = Cursor(b"lake", request.lsn, request.is_held)
+            cursors[b"lake"] = Cursor(b"lake", request.lsn, request.hold == Hold.HELD)
             return DoneReply(request.expected_lsn)
 
         replica.on[SetCursorRequest] = set_cursor
@@ -324,7 +324,7 @@ def test_an_archive_holds_where_its_cursor_stands_already_without_a_hold(
             with LakeWriter(str(tmp_path)) as writer:
                 Archive(lambda: pytest.fail("no Spark yet"), writer, settings).begin()
             cursors[b"lake"] = Cursor(b"lake", Lsn(1), is_held)
-        assert [each.is_held for each in asked] == ([True] if is_held else [True, True])
+        assert [bool(each.hold) for each in asked] == ([True] if is_held else [True, True])
 
 
 def test_damage_right_above_the_log_start_is_told_where_it_is(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -17,7 +17,7 @@ from logstore.format.client_messages import (
     ErrorReply,
     SetCursorRequest,
 )
-from logstore.format.cursor_entries import ANY_LSN, Cursor, encode_cursors
+from logstore.format.cursor_entries import ANY_LSN, Cursor, Hold, encode_cursors
 from logstore.model import Lsn
 from tests.unit.client_stage import Cluster, FakeReplica
 
@@ -31,22 +31,29 @@ class CursorTable:
         self.held: dict[str, tuple[int, bool]] = {}
         self.lost = 0
         self.changes = 0
+        self.is_older = False  # a version that does not know `Hold.AS_IT_IS`
         replica.on[CursorsRequest] = lambda _: CursorsReply(
             encode_cursors(
                 [Cursor(name.encode(), Lsn(lsn), held) for name, (lsn, held) in self.held.items()]
             )
         )
         replica.on[SetCursorRequest] = self.set
+        self.on_lost: Callable[[], object] = lambda: None
 
     def set(self, request: SetCursorRequest) -> object:
         name = request.name.decode()
-        before = self.held.get(name, (0, False))[0]
+        if self.is_older and request.hold > Hold.HELD:
+            return ErrorReply(ErrorCode.INVALID_REQUEST, 1, 0, 0, b"neither 0 nor 1")
+        before, is_held = self.held.get(name, (0, False))
         if request.expected_lsn not in (ANY_LSN, before):
             return ErrorReply(ErrorCode.CURSOR_MOVED, 1, before, 0, b"moved")
-        self.held[name] = (request.lsn, bool(request.is_held))
+        if request.hold != Hold.AS_IT_IS:
+            is_held = request.hold == Hold.HELD
+        self.held[name] = (request.lsn, is_held)
         self.changes += 1
         if self.lost:
             self.lost -= 1
+            self.on_lost()
             return ErrorReply(ErrorCode.TIMED_OUT, 1, 0, 0, b"no answer")
         return DoneReply(before)
 
@@ -112,11 +119,45 @@ def test_a_commit_says_what_comes_next_and_the_next_consumer_goes_on_there(
     assert cursors.changes == 2
 
 
-def test_a_held_cursor_stays_held(log: logstore.LogClient, cursors: CursorTable) -> None:
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_held_cursor_stays_held(
+    log: logstore.LogClient, cursors: CursorTable, *, is_older: bool
+) -> None:
+    cursors.is_older = is_older
     cursors.held["mine"] = (3, True)
     with log.consumer(10) as consumer:
         consumer.commit("mine")
     assert cursors.held == {"mine": (10, True)}
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_commit_keeps_a_hold_that_was_changed_since_the_cursor_was_read(
+    log: logstore.LogClient, cursors: CursorTable, *, is_held: bool, is_older: bool
+) -> None:
+    cursors.is_older = is_older
+    cursors.held["archive"] = (3, not is_held)
+    with log.consumer(AtCursor("archive")) as consumer:
+        cursors.held["archive"] = (3, is_held)
+        consumer.commit("archive", position=4)
+        assert cursors.held == {"archive": (4, is_held)}
+        cursors.held["archive"] = (4, not is_held)
+        consumer.commit("archive", position=5)
+        assert cursors.held == {"archive": (5, not is_held)}
+
+
+def test_a_commit_whose_answer_an_older_leader_lost_is_its_own(
+    log: logstore.LogClient, cursors: CursorTable
+) -> None:
+    """The leader that took it answers nothing, and the next one is of an older version."""
+    cursors.held["mine"] = (3, True)
+    with log.consumer(AtCursor("mine")) as consumer:
+        cursors.lost = 1
+        cursors.on_lost = lambda: setattr(cursors, "is_older", True)
+        with pytest.raises(OutcomeUnknown):
+            consumer.commit("mine", position=4)
+        assert consumer.commit("mine", position=4) == 4
+    assert cursors.held == {"mine": (4, True)}
 
 
 def test_of_two_consumers_with_one_cursor_the_second_is_told(

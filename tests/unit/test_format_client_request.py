@@ -17,7 +17,6 @@ from logstore.format.client_messages import (
     MetadataReply,
     MetadataRequest,
     SessionStateRequest,
-    SetCursorRequest,
     StatusRequest,
     Tip,
 )
@@ -68,7 +67,10 @@ REFUSED = {
     "a node id that no node has": (changed(48, b"\0\0\1\0"), "node ids 65536"),
     "a body that is too short": (cut(SessionStateRequest(1, 2, 3), 79), "body of 15 bytes"),
     "a body that is too long": (lengthened(b"!", StatusRequest()), "body of 1 bytes"),
-    "a fact that is 2": (changed(80, b"\2", SetCursorRequest(1, 1, True, b"a")), "neither 0 nor 1"),
+    "a fact that is 2": (
+        changed(64 + 32, b"\2", FetchRequest(1, 2, 0, 1, 0, True)),
+        "neither 0 nor 1",
+    ),
 }
 
 

@@ -32,6 +32,7 @@ from logstore.format.configuration_body import (
 )
 from logstore.format.cursor_entries import (
     Cursor,
+    Hold,
     decode_cursor,
     decode_cursors,
     encode_cursor,
@@ -294,10 +295,18 @@ def encoded(message: Any) -> bytes:
     )
 
 
+def set_cursor_request(hold: Hold) -> client_messages.SetCursorRequest:
+    request = message_of(client_messages.SetCursorRequest)
+    assert isinstance(request, client_messages.SetCursorRequest)
+    return msgspec.structs.replace(request, hold=hold)
+
+
 LATER = pack_first_lsn(0x0102030405060708)
 MESSAGES = {
     f"message {number} {cls.__name__}": message_of(cls) for number, cls in message_types().items()
 } | {
+    "message 76 SetCursorRequest": set_cursor_request(Hold.HELD),
+    "message 76 SetCursorRequest that leaves the hold as it is": set_cursor_request(Hold.AS_IT_IS),
     "message 5 Heartbeat with a level": peer_messages.Heartbeat(1, 2, 3, 4, 5, 6, 7, 8),
     "message 6 HeartbeatReply with a clock": peer_messages.HeartbeatReply(1, 2, 3, 4, 5, 6),
     "message 6 HeartbeatReply with a clock and limits": peer_messages.HeartbeatReply(

@@ -31,7 +31,7 @@ from logstore.settings import PortOffset
 from transport import socket_options
 
 TEXT = (Path(__file__).parents[2] / "PROTOCOL.md").read_text()
-TYPES = {"Q": "u64", "I": "u32", "H": "u16", "?": "u8"}
+TYPES = {"Q": "u64", "I": "u32", "H": "u16", "B": "u8", "?": "u8"}
 
 
 def row_of(number: int, cls: type[Any]) -> str:

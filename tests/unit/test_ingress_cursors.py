@@ -17,6 +17,7 @@ from logstore.format.client_messages import (
 from logstore.format.cursor_entries import (
     ANY_LSN,
     Cursor,
+    Hold,
     decode_cursor,
     decode_cursors,
     encode_cursor,
@@ -43,6 +44,10 @@ def leading(**limits):
 
 def set_request(name=b"a", lsn=7, expected=ANY_LSN, *, is_held=False):
     return SetCursorRequest(lsn, expected, is_held, name)
+
+
+def keeping(lsn=7, expected=ANY_LSN, name=b"a"):
+    return SetCursorRequest(lsn, expected, Hold.AS_IT_IS, name)
 
 
 def asked_of_raft(stage):
@@ -93,6 +98,27 @@ def test_a_change_is_an_entry_and_answered_once_it_is_committed(stage):
     assert listed(stage) == ()
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_change_that_keeps_the_hold_takes_it_from_the_stream_of_proposals(stage, is_held):
+    """An operator changed the hold, not committed yet, and a consumer moves the cursor."""
+    set_cursor(stage, lsn=100, is_held=not is_held)
+    operator, consumer = stage.client(), stage.client()
+    operator.ask(set_request(lsn=100, expected=100, is_held=is_held))
+    consumer.ask(keeping(101, expected=100))
+    stage.accept_and_commit()
+    assert (operator.answer(), consumer.answer()) == (DoneReply(100), DoneReply(100))
+    assert decode_cursor(stage.entries[-1][1]) == Cursor(b"a", 101, is_held)
+
+
+def test_a_cursor_that_is_new_or_deleted_is_not_held_as_it_is(stage):
+    for lsn in (7, 0):
+        client = stage.client()
+        client.ask(keeping(lsn))
+        stage.accept_and_commit()
+        assert isinstance(client.answer(), DoneReply)
+        assert decode_cursor(stage.entries[-1][1]) == Cursor(b"a", lsn, False)
+
+
 def test_changes_in_flight_are_compared_with_each_other(stage):
     first, second = stage.client(), stage.client()
     first.ask(set_request(lsn=7, expected=0))
@@ -103,7 +129,10 @@ def test_changes_in_flight_are_compared_with_each_other(stage):
 
 def test_what_is_no_cursor_is_refused_at_once(stage):
     client = stage.client()
-    for request in (set_request(b""), set_request(lsn=1 << 63), set_request(lsn=0, is_held=True)):
+    wrong_hold = SetCursorRequest(7, ANY_LSN, 3, b"a")
+    for request in (
+        set_request(b""), set_request(lsn=1 << 63), set_request(lsn=0, is_held=True), wrong_hold
+    ):  # fmt: skip
         client.ask(request)
         assert client.answer().code == ErrorCode.INVALID_REQUEST
     assert stage.heard() == []

@@ -10,8 +10,10 @@ from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     DoneReply,
     ErrorReply,
+    SetCursorRequest,
     TrimRequest,
 )
+from logstore.format.cursor_entries import Hold
 from logstore.format.trim_entry import TrimReason, decode_trim
 from logstore.limits import POSITION_MAX, REQUEST_TIMEOUT_NS
 from logstore.model import EntryKind
@@ -372,6 +374,9 @@ def test_g6_a_cursor_cannot_hold_what_is_gone(stage, client):
     client.ask(set_request(b"a", 5, is_held=True))
     stage.accept_and_commit()
     assert client.answer() == DoneReply(4)
+    client.ask(SetCursorRequest(4, 5, Hold.AS_IT_IS, b"a"))
+    confirm(stage)
+    assert bounds(client.answer()) == (5, POSITION_MAX)
 
 
 # --- a follower that catches up ---

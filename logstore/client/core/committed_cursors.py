@@ -21,7 +21,7 @@ class CommittedCursors:
 
     def __init__(self, host: Host, routing: Routing, *, timeout_s: float) -> None:
         self._cursors = Cursors(host, routing, timeout_s=timeout_s)
-        self._known: dict[str, Cursor] = {}
+        self._known: dict[str, int] = {}  # LSNs; 0: nowhere
         # Where commits may have set it whose answers did not come.
         self._in_doubt: dict[str, frozenset[int]] = {}
 
@@ -35,16 +35,17 @@ class CommittedCursors:
         _check_name(start.name)
         if isinstance(start.absent, AtCursor):
             raise InvalidRequest("where a cursor is absent, another one is no start")
-        cursor = yield from self._look_up(start.name)
-        if cursor.lsn:
-            return cursor.lsn
+        lsn = yield from self._look_up(start.name)
+        if lsn:
+            return lsn
         if start.absent == "error":
             raise InvalidRequest(f"there is no cursor {start.name!r}")
         return start.absent
 
     def commit(self, name: str, position: int) -> Steps[None]:
         """Set the cursor before `position`, if it stands where this consumer last knew it; at the
-        first commit to a cursor that it did not begin at, where it stands now. It keeps its hold.
+        first commit to a cursor that it did not begin at, where it stands now. It keeps its hold,
+        also one that was set or released meanwhile.
 
         Raises:
           CursorMoved: another client has moved it; `.lsn` says where to.
@@ -60,32 +61,31 @@ class CommittedCursors:
         if known is None:
             known = yield from self._look_up(name)
         in_doubt = self._in_doubt.get(name, _NONE)
-        if position == known.lsn and not in_doubt:
+        if position == known and not in_doubt:
             return
         # Before the attempt: the caller may be cancelled during it.
         self._in_doubt[name] = in_doubt | {position}
-        committed = Cursor(name, position, known.hold)
         try:
-            yield from self._cursors.change(committed, known.lsn)
+            yield from self._cursors.move(name, position, known)
         except CursorMoved as moved:
             if moved.lsn not in in_doubt:
                 self._in_doubt[name] = in_doubt
                 raise
-            self._known[name] = Cursor(name, moved.lsn, known.hold)
+            self._known[name] = moved.lsn
             self._in_doubt[name] = frozenset({position})
             if moved.lsn != position:
-                yield from self._cursors.change(committed, moved.lsn)
+                yield from self._cursors.move(name, position, moved.lsn)
         self._in_doubt[name] = frozenset()
-        self._known[name] = committed
+        self._known[name] = position
 
-    def _look_up(self, name: str) -> Steps[Cursor]:
-        """Where it stands now; before LSN 0 if nowhere."""
+    def _look_up(self, name: str) -> Steps[int]:
+        """The LSN where it stands now; 0: nowhere."""
         for cursor in (yield from self._cursors.list()):
             if cursor.name == name:
-                self._known[name] = cursor
-                return cursor
-        self._known[name] = Cursor(name, 0, False)
-        return self._known[name]
+                self._known[name] = cursor.lsn
+                return cursor.lsn
+        self._known[name] = 0
+        return 0
 
 
 def _check_name(name: object) -> None:

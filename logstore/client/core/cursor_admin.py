@@ -20,7 +20,7 @@ from logstore.format.client_messages import (
     DoneReply,
     SetCursorRequest,
 )
-from logstore.format.cursor_entries import ANY_LSN, NO_LSN, cursor_fault, decode_cursors
+from logstore.format.cursor_entries import ANY_LSN, NO_LSN, Hold, cursor_fault, decode_cursors
 from logstore.limits import POSITION_MAX
 from logstore.model import Lsn
 
@@ -62,16 +62,32 @@ class Cursors:
             stands where it was to be set: by that try, or by somebody else.
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
-        request = _request(cursor, expected_lsn)
-        leader = self._leader()
+        return (yield from self._change(_request(cursor, expected_lsn), self._leader()))
+
+    def move(self, name: str, lsn: int, expected_lsn: int) -> Steps[None]:
+        """Set the cursor from where it stands; it stays held, or not, and is not if it is new.
+
+        Raises: as `change`.
+        """
+        kept, leader = _request(Cursor(name, lsn, False), expected_lsn), self._leader()
+        try:
+            yield from self._change(msgspec.structs.replace(kept, hold=Hold.AS_IT_IS), leader)
+        except InvalidRequest:
+            # A leader of an older version, which has to be given the hold: one that is changed
+            # after the look is set back.
+            is_held = any(each.hold for each in (yield from self.list()) if each.name == name)
+            yield from self._change(_request(Cursor(name, lsn, is_held), expected_lsn), leader)
+
+    def _change(self, request: SetCursorRequest, leader: LeaderRequest) -> Steps[int]:
+        name = request.name.decode()
         try:
             reply = yield from leader.ask(request, DoneReply)
             return reply.value
         except CursorMoved as moved:
-            if not leader.is_in_doubt or moved.lsn != cursor.lsn:
+            if not leader.is_in_doubt or moved.lsn != request.lsn:
                 raise
             raise OutcomeUnknown(
-                f"cursor {cursor.name!r} stands at LSN {moved.lsn}: set by this call, an answer of"
+                f"cursor {name!r} stands at LSN {moved.lsn}: set by this call, an answer of"
                 " which was lost, or by somebody else"
             ) from moved
         except LogStoreError as error:
@@ -79,7 +95,7 @@ class Cursors:
             if not leader.is_in_doubt or error.code not in TRANSIENT:
                 raise
             raise OutcomeUnknown(
-                f"cursor {cursor.name!r} may be changed, or be changed yet: no answer in time; list"
+                f"cursor {name!r} may be changed, or be changed yet: no answer in time; list"
                 " the cursors, or ask again"
             ) from error
 

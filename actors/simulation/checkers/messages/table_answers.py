@@ -28,7 +28,7 @@ from logstore.format.client_messages import (
     SetCursorRequest,
     TrimRequest,
 )
-from logstore.format.cursor_entries import ANY_LSN, Cursor, decode_cursors
+from logstore.format.cursor_entries import ANY_LSN, Cursor, Hold, decode_cursors
 from logstore.format.session_list import decode_sessions
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import AckLevel, SequenceMode
@@ -42,7 +42,7 @@ def _list_asked(exchange: Exchange) -> Fact:
 
 def _change_asked(exchange: Exchange) -> Fact:
     asked: SetCursorRequest = exchange.request
-    change = Cursor(asked.name, asked.lsn, asked.is_held)
+    change = Cursor(asked.name, asked.lsn, asked.hold == Hold.HELD)
     return client_facts.CursorAsked(exchange.number, change, asked.expected_lsn)
 
 
@@ -62,7 +62,7 @@ def _on_changed(exchange: Exchange, reply: DoneReply, _body: bytes) -> None:
 def _on_moved(exchange: Exchange, error: ErrorReply) -> bool:
     if error.code == ErrorCode.OUT_OF_RANGE:
         exchange.tell(client_facts.LogStartTold(exchange.node, error.first))
-        return bool(exchange.request.is_held) and exchange.request.lsn < error.first
+        return bool(exchange.request.hold == Hold.HELD) and exchange.request.lsn < error.first
     if error.code != ErrorCode.CURSOR_MOVED:
         return False
     exchange.tell(client_facts.CursorMoved(exchange.number, exchange.node, error.first))
