@@ -131,8 +131,10 @@ class Consumer:
 
     async def seek(self, start: Start) -> None:
         """Go on at another place. Errors as `logstore.Consumer.seek`."""
-        await self._guard.run(self._machine.locate(start))
-        self._unread.clear()
+        # A caller that is cancelled as the position has changed must not get what lies before it.
+        clear = self._unread.clear
+        await self._guard.run(self._machine.locate(start), lost=lambda _: clear())
+        clear()
 
     def pause(self) -> None:
         """Hand nothing on until `resume`: a poll waits its time, a loop waits, and the replica is

@@ -61,6 +61,26 @@ def test_a_poll_cancelled_as_its_result_comes_loses_nothing(
     run(body)
 
 
+def test_a_seek_cancelled_after_it_took_effect_hands_on_nothing_from_before(
+    run: Run, leader: FakeReplica
+) -> None:
+    fill(leader)
+
+    async def body(log: aio.LogClient) -> None:
+        async with log.consumer("earliest", end_lsn=20) as consumer:
+            assert (await anext(consumer)).lsn == 1
+            assert consumer.position == 2, "it was read, and is not handed on yet"
+            task = asyncio.ensure_future(consumer.seek(18))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            position = consumer.position
+            assert [record.lsn async for record in consumer] == list(range(position, 21))
+
+    run(body)
+
+
 def test_polls_under_timeouts_lose_nothing(run: Run, leader: FakeReplica) -> None:
     """The same without a patch: many short timeouts, on a stream of groups."""
     stop = threading.Event()
