@@ -66,7 +66,7 @@ class Admin:
         return await self._run(operating.commit_lsn(self._cluster(timeout)))
 
     async def lsn_at(self, time: AtTime, *, replica: int | None = None) -> int:
-        """The first LSN whose group is not older than the time; the next one to come if none is."""
+        """As `logstore.Admin.lsn_at`: of a replica that lags too early, so give the leader's."""
         return await self._run(operating.lsn_at(self._cluster(), time, replica=replica))
 
     async def spans(

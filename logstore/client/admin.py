@@ -95,7 +95,14 @@ class Admin:
         return run(operating.commit_lsn(self._cluster(timeout)))
 
     def lsn_at(self, time: AtTime, *, replica: int | None = None) -> int:
-        """The first LSN whose group is not older than the time; the next one to come if none is."""
+        """The first LSN whose group is not older than the time, as one replica has it; the next one
+        to come there if none is.
+
+        Args:
+          time: of the group.
+          replica: its node id. One that lags may name the LSN after its own last one, which is too
+            early: give the leader's. None: any.
+        """
         return run(operating.lsn_at(self._cluster(), time, replica=replica))
 
     def spans(

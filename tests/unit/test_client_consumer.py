@@ -156,6 +156,23 @@ def test_starts_are_located(client: logstore.LogClient, replica: FakeReplica) ->
     assert asked == [(day - epoch) // timedelta(microseconds=1) * 1_000, 123]
 
 
+def test_a_time_start_leaves_out_what_is_older_where_a_follower_lagged(
+    client: logstore.LogClient, replica: FakeReplica
+) -> None:
+    """It named the LSN after its last one, and what came there is older, too."""
+    replica.append_to_log([b"1", b"2"])  # at time 1,000, the next one at 1,001
+    replica.on[TimeLookupRequest] = lambda _: TimeLookupReply(3)
+    for number in range(3, 7):
+        replica.append_to_log([b"%d" % number])
+    with client.consumer(AtTime(1_003), end_lsn=6) as consumer:
+        assert [record.lsn for record in consumer] == [5, 6]
+        consumer.seek(AtTime(2_000))
+        assert [record.lsn for record in consumer] == []
+        consumer.seek(3)
+        assert [record.lsn for record in consumer] == [3, 4, 5, 6]
+        assert consumer.skipped_payloads == 0
+
+
 @pytest.mark.parametrize("start", [0, -1, "newest", datetime(2026, 1, 1), AtTime(-1)])
 def test_senseless_starts_are_refused(client: logstore.LogClient, start: object) -> None:
     with pytest.raises(InvalidRequest):

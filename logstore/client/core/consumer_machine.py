@@ -85,6 +85,7 @@ class ConsumerMachine:
         self._shown_lsn = 0  # what the replica is known to show
         self._next_lsn = 0
         self._is_at_earliest = False  # nothing was handed on, and reading is to begin at log start
+        self._not_before_ns = 0  # of a start by time, until something as late is handed on
         self._on_out_of_range = on_out_of_range
         self._skipped_payloads = 0
         self._trimmed_payloads = 0
@@ -139,6 +140,9 @@ class ConsumerMachine:
             if batches:
                 self._next_lsn = batches[-1].last_lsn + 1
                 self._is_at_earliest = False
+                if self._not_before_ns:
+                    batches = self._not_older(batches)
+            if batches:
                 return batches
             if self._host.clock.monotonic_ns() >= deadline_ns:
                 break
@@ -255,6 +259,14 @@ class ConsumerMachine:
             for batch in self._decode(frame, piece, first_lsn=first_lsn, last_lsn=last_lsn)
         ]
 
+    def _not_older(self, batches: list[RecordBatch]) -> list[RecordBatch]:
+        """Those from the time on at which reading begins. A replica that lags names the LSN after
+        its last one, where older payloads may come."""
+        batches = [each for each in batches if each.timestamp_ns >= self._not_before_ns]
+        if batches:  # stamps never go back (G2)
+            self._not_before_ns = 0
+        return batches
+
     # --- the feed ---
 
     def _ensure_feed(self) -> Steps[FeedLink]:
@@ -305,11 +317,13 @@ class ConsumerMachine:
             start = yield from self._committed.find(start)
         if isinstance(start, datetime):
             start = at_datetime(start)
+        not_before_ns = 0
         if isinstance(start, AtTime):
             found, _ = yield from self._replica.request(
                 start.request(), TimeLookupReply, timeout_s=self._timeout_s
             )
             next_lsn = int(found.lsn)
+            not_before_ns = start.timestamp_ns
         elif isinstance(start, int):
             if not 1 <= start < LSN_MAX:
                 raise InvalidRequest(f"LSN {start}: the first payload has LSN 1")
@@ -327,6 +341,7 @@ class ConsumerMachine:
                 f"start {start!r}: give an LSN, 'earliest', 'latest', a time or AtCursor(name)"
             )
         self._next_lsn = int(next_lsn)
+        self._not_before_ns = not_before_ns
         self._is_at_earliest = start == "earliest"
 
 

@@ -17,7 +17,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class AtTime(msgspec.Struct, frozen=True):
-    """A start: the first payload whose group is not older than this, ns since the Unix epoch."""
+    """A start: the first payload whose group is not older than this, ns since the Unix epoch. What
+    is committed from now on and is older, by the leader's clock, is left out, too."""
 
     timestamp_ns: int
 
