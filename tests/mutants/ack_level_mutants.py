@@ -116,6 +116,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "`test_an_open_that_is_read_late_is_not_taken_for_another_producers` finds it",
     ),
     mutant(
+        "first-opens-in-doubt-are-forgotten",
+        "SAFETY E10",
+        f"{REOPENING}.__init__",
+        "    self._in_doubt = min(in_doubt, IN_DOUBT_MAX)\n",
+        "    self._in_doubt = 0\n",
+        "a producer is fenced by an OPEN of its own that was sent before the one that was granted",
+        unreachable="a leader reads what is sent to it within an OPEN's timeout, or is deposed: "
+        "`test_a_first_open_that_is_read_late_is_not_taken_for_another_producers` finds it",
+    ),
+    mutant(
         "open-of-an-ended-term-is-refused-for-certain",
         "SAFETY E10, E8",
         "actors.ingress.control:ControlPort._open_session",

@@ -109,7 +109,12 @@ class Producing:
     """A producer of this level at work."""
 
     def __init__(
-        self, world: Leaders, level: AckLevel, *, delivery_timeout_s: float = 60.0
+        self,
+        world: Leaders,
+        level: AckLevel,
+        *,
+        delivery_timeout_s: float = 60.0,
+        opens_in_doubt: int = 0,
     ) -> None:
         self.world = world
         self.source = PlayedSource()
@@ -123,7 +128,7 @@ class Producing:
             on_ack=lambda _, payloads, *__: self.acked.append(payloads),
             on_connected=lambda _: None,
         )
-        session = Session(PRODUCER, 1, WINDOW, 1 << 22, 1 << 20, 0)
+        session = Session(PRODUCER, 1, WINDOW, 1 << 22, 1 << 20, 0, opens_in_doubt)
         self.machine = ProvisionalMachine(world.host, world.routing, session, self.source, options)
         self.task = Task(self.machine.live())
 

@@ -39,3 +39,18 @@ def test_a_session_waits_for_the_level_of_a_new_log_and_no_longer() -> None:
     with pytest.raises(LevelRefused):
         world.finish(other.ask(request, OpenSessionReply))
     assert world.now_ns - begun_ns < SECOND_NS
+
+
+@pytest.mark.parametrize(("name", "in_doubt"), [(b"name", 2), (b"", 0)])
+def test_a_session_knows_of_the_opens_before_it_that_had_no_answer(
+    name: bytes, in_doubt: int
+) -> None:
+    """By its name they open the same one, maybe after the one that was granted."""
+    world = World()
+    unknown = ErrorReply(ErrorCode.OUTCOME_UNKNOWN, 0, 0, 0, b"")
+    answers = [None, unknown, ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"")]
+    granted = OpenSessionReply(1, 1, 16, 1_000, 1_000, 0)
+    world.on[OpenSessionRequest] = lambda *_: answers.pop(0) if answers else granted
+    request = OpenSessionRequest(0, SequenceMode.DENSE, AckLevel.LEADER, 0, name)
+    session = world.finish(open_session(world.host, world.routing, request, timeout_s=9.0))
+    assert session.opens_in_doubt == in_doubt

@@ -138,6 +138,24 @@ def test_an_open_that_is_read_late_is_not_taken_for_another_producers(world: Lea
     assert producing.told.possibly_lost_batches == 1
 
 
+def test_a_first_open_that_is_read_late_is_not_taken_for_another_producers(world: Leaders) -> None:
+    """Two were sent, and the second one was granted; then the first one comes."""
+    producing = Producing(world, AckLevel.LEADER, opens_in_doubt=1)
+    producing.append(1)
+    producing.run_for(0.1)
+    world.epoch += 1
+    producing.append(1)
+    producing.run_for(6)
+    assert producing.machine.session.producer_epoch == 3
+    producing.append(1)
+    producing.run_for(1)
+    assert producing.stored == [0, 2]
+    world.epoch += 1
+    producing.append(1)
+    with pytest.raises(Fenced):
+        producing.run_for(5)
+
+
 def test_an_epoch_that_no_open_of_its_own_explains_ends_it(world: Leaders) -> None:
     """Each OPEN in doubt explains one epoch, once."""
     producing = Producing(world, AckLevel.LEADER)

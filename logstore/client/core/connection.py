@@ -35,7 +35,8 @@ ACKS_QUEUE_MAX_MESSAGES = 256
 
 
 class Session(msgspec.Struct, frozen=True):
-    """What OpenSession granted."""
+    """What OpenSession granted. `opens_in_doubt`: attempts before this one that had no answer: each
+    may raise the epoch yet, and is no other producer's (SAFETY E10)."""
 
     producer_id: int
     producer_epoch: int
@@ -43,6 +44,7 @@ class Session(msgspec.Struct, frozen=True):
     window_bytes: int
     batch_max_bytes: int
     next_sequence: int
+    opens_in_doubt: int = 0
 
 
 def session_of(reply: OpenSessionReply) -> Session:

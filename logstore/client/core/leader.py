@@ -23,7 +23,7 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class LeaderRequest:
-    """`is_in_doubt`: an attempt without an answer may have taken effect, or may yet.
+    """`in_doubt`: how many attempts had no answer, and may have taken effect, or may yet.
     `level_patience_s`: for how long to ask again while the log's format level is too low.
     `on_wait`: called with each refusal after which it asks again."""
 
@@ -41,7 +41,11 @@ class LeaderRequest:
         self._timeout_s = timeout_s
         self._level_patience_s = level_patience_s
         self._on_wait = on_wait
-        self.is_in_doubt = False
+        self.in_doubt = 0
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return self.in_doubt > 0
 
     def ask(self, request: msgspec.Struct, reply_type: type[_T]) -> Steps[_T]:
         """The leader's answer; repeats the request until there is one or the time is over.
@@ -86,7 +90,7 @@ class LeaderRequest:
             reply, _ = yield from port.request(request, reply_type, deadline_ns=answer_ns)
             return reply
         except (Unreachable, OutcomeUnknown):
-            self.is_in_doubt = True
+            self.in_doubt += 1
             raise
         finally:
             port.close()

@@ -104,7 +104,13 @@ class ProvisionalMachine:
         self._pending: dict[int, Pack] = {}  # of level leader: sent, and not answered
         self._next: Pack | None = None  # taken from the queue, and not sent
         self._round = 0
-        self._reopening = Reopening(host, routing, options.opening, on_state=self._on_state)
+        self._reopening = Reopening(
+            host,
+            routing,
+            options.opening,
+            in_doubt=session.opens_in_doubt,
+            on_state=self._on_state,
+        )
         self._must_reconnect = False
         self._asked_ns = 0  # when the leader was asked for a state that is not there; 0: was not
         self._may_ask_ns = 0  # not before, since the last answer was no news

@@ -45,7 +45,8 @@ IN_DOUBT_MAX = 16
 
 
 class Reopening:
-    """`opening`: the request that opened the first epoch. `on_state` takes what a ready leader
+    """`opening`: the request that opened the first epoch; `in_doubt`: how many of it had no answer
+    before the one that had. `on_state` takes what a ready leader
     says of the epoch. `is_denied`: a node says that the session is over."""
 
     def __init__(
@@ -54,6 +55,7 @@ class Reopening:
         routing: Routing,
         opening: OpenSessionRequest,
         *,
+        in_doubt: int,
         on_state: Callable[[SessionStateReply], object],
     ) -> None:
         self.is_denied = False
@@ -62,7 +64,7 @@ class Reopening:
         self._opening = opening
         self._on_state = on_state
         # OPENs without an answer that may have raised the epoch since this one's, or may yet.
-        self._in_doubt = 0
+        self._in_doubt = min(in_doubt, IN_DOUBT_MAX)
 
     def next_epoch(self, session: Session, endpoint: Endpoint) -> Steps[Session]:
         """Ask the node what the log has of the epoch, then open the next one there.

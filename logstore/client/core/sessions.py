@@ -5,6 +5,8 @@ Owns no state.
 
 from __future__ import annotations
 
+import msgspec
+
 from logstore.client.core.connection import Session, session_of
 from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.routing import Routing
@@ -29,4 +31,5 @@ def open_session(
     """
     leader = LeaderRequest(host, routing, timeout_s=timeout_s, level_patience_s=LEVEL_PATIENCE_S)
     reply = yield from leader.ask(request, OpenSessionReply)
-    return session_of(reply)
+    in_doubt = leader.in_doubt if request.name else 0  # without a name each opens another session
+    return msgspec.structs.replace(session_of(reply), opens_in_doubt=in_doubt)
