@@ -66,7 +66,7 @@ class Routing:
         self._cluster_id = NO_CLUSTER
         self._learned_from: Endpoint | None = None
         self._learned_ns = host.clock.monotonic_ns()  # when members were told, or asked for, last
-        self._term = 0
+        self._term = 0  # the newest one in which a replica knew a leader
         self._leader = 0
         # A single endpoint cannot belong to two clusters.
         listed = self._seeds if len(self._seeds) > 1 else ()
@@ -272,7 +272,8 @@ class Routing:
             if metadata.nodes and self._is_newest(metadata):
                 self._learned_ns = self._host.clock.monotonic_ns()
                 self._nodes, self._configuration = metadata.nodes, metadata.configuration
-            self._term = max(self._term, metadata.term)
+            if metadata.leader:  # one who was elected: a term may have none, and the last go on
+                self._term = max(self._term, metadata.term)
         finally:
             self._lock.release()
 
