@@ -40,7 +40,7 @@ _CHARGE_MIN_BYTES = 1_024
 _REFUSED_PER_WORK_BYTES = 256 * _CHARGE_MIN_BYTES
 # Requests at the produce port: one SessionState of 4,096 rows takes 3 ms (V6).
 _REQUESTS_PER_WORK = 16
-# From this frame size on a view of libzmq's buffer is cheaper than a copy.
+# From this size on a view of libzmq's buffer is cheaper than a copy.
 _VIEW_FROM_BYTES = 32_768
 
 _Frames: TypeAlias = Sequence[bytes | memoryview]
@@ -48,21 +48,22 @@ _FEED = b""  # in place of a connection: answers go to the ack feed
 
 
 class _Port(msgspec.Struct):
-    """A socket, and what is done with its messages: whether one was a request."""
+    """A socket, and what is done with its messages: whether one was a request. `size_bytes`: of all
+    frames of the last one."""
 
     socket: Socket
     take: Callable[[_Frames, int], bool]
-    has_large: bool = False
+    size_bytes: int = 0
 
     def receive(self) -> _Frames | None:
         """Hot: one call a message."""
         frames: _Frames | None
-        if self.has_large:
+        if self.size_bytes >= _VIEW_FROM_BYTES:  # those that follow are as large, mostly
             frames = link.try_receive_views(self.socket)
         else:
             frames = link.try_receive(self.socket)
         if frames is not None:
-            self.has_large = len(frames[-1]) >= _VIEW_FROM_BYTES
+            self.size_bytes = sum(map(len, frames))
         return frames
 
 
@@ -153,7 +154,7 @@ class Appends:
         for number, port in enumerate(self._ports, 1):
             while room_bytes > 0 and self._held is None and (frames := port.receive()) is not None:
                 read += 1
-                room_bytes -= max(len(frames[-1]), _CHARGE_MIN_BYTES)
+                room_bytes -= max(port.size_bytes, _CHARGE_MIN_BYTES)
                 if port.take(frames, now_ns):
                     room_bytes = self._room_after_request(room_bytes)
             if room_bytes <= 0 or self._held is not None:

@@ -200,6 +200,20 @@ def test_garbage_on_the_append_port_is_counted_and_dropped(stage, frames):
     assert len(stage.accept()) == 1
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_every_frame_of_garbage_counts_for_what_is_read_at_once(leads):
+    """SAFETY W6: a stranger's messages are copied before anyone sees what they are."""
+    stage = Stage()
+    stage.identify()
+    if leads:
+        stage.lead()
+    push = stage.network.connect(8, "append")
+    for _ in range(40):
+        link.try_send(push, [b"x" * 60_000, b"y"])
+    stage.ingress.do_work(stage.clock.now_ns)
+    assert stage.counter(Counter.FRAMES_DROPPED) <= 8  # 4 groups of 64 KiB, or 256 KiB of refusals
+
+
 def test_a_follower_says_who_leads():
     stage = Stage()
     stage.identify()
