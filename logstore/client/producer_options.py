@@ -70,7 +70,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
       on_ack: called per batch that is committed, or at acks leader provisional, and at acks none
         never; from the network thread (asyncio: in the loop), with its
         bytes, its payloads, and the monotonic times in ns at which its first payload was appended
-        and its acknowledgement came.
+        and its acknowledgement came. One that raises is logged, and changes no outcome.
     """
 
     name: str | None = None
@@ -126,7 +126,7 @@ def make_machine(
             ack_timeout_s=options.ack_timeout_s,
             delivery_timeout_s=options.delivery_timeout_s,
             is_dense=options.mode == SequenceMode.DENSE,
-            on_ack=options.on_ack,
+            on_ack=_caught(options.on_ack),
             on_connected=on_connected,
             compressor=make_compressor(options.compression),
         )
@@ -136,11 +136,25 @@ def make_machine(
         linger_s=options.linger_ms / 1_000,
         ack_timeout_s=options.ack_timeout_s,
         delivery_timeout_s=options.delivery_timeout_s,
-        on_ack=options.on_ack,
+        on_ack=_caught(options.on_ack),
         on_connected=on_connected,
         compressor=make_compressor(options.compression),
     )
     return ProvisionalMachine(host, routing, session, queue, provisional_options)
+
+
+def _caught(on_ack: AckObserver | None) -> AckObserver | None:
+    """The same, but an error is logged: it would end the producer, and fail every other append."""
+    if on_ack is None:
+        return None
+
+    def observe(size_bytes: int, payloads: int, appended_ns: int, acked_ns: int) -> None:
+        try:
+            on_ack(size_bytes, payloads, appended_ns, acked_ns)
+        except Exception:
+            _LOG.exception("the on_ack of a producer raised")
+
+    return observe
 
 
 def log_ending(machine: ProducerMachine | ProvisionalMachine, error: LogStoreError) -> None:

@@ -161,6 +161,19 @@ def test_callbacks_run_once_the_outcome_is_known(client: logstore.LogClient) -> 
     assert (size_bytes > 1, payloads, acked_ns > appended_ns) == (True, 1, True)
 
 
+def test_an_on_ack_that_raises_is_logged_and_ends_nothing(
+    client: logstore.LogClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: int) -> None:
+        raise ValueError("a mistake of the user's")
+
+    with client.producer(ProducerOptions(on_ack=fail)) as producer:
+        futures = [producer.append_batch([b"x"]) for _ in range(3)]
+        assert [future.result(WAIT_S).first for future in futures] == [1, 2, 3]
+        assert producer.ending is None
+    assert "on_ack" in caplog.text
+
+
 def test_what_the_feed_lost_session_state_tells(
     client: logstore.LogClient, leader: FakeReplica
 ) -> None:
