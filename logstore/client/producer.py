@@ -56,7 +56,8 @@ class Producer:
         self._order = threading.Lock()
         self._doorbell = Doorbell.create()
         self._forks = forks()
-        self._queue = AppendQueue(queue_limits(options, self._session), ring=self._ring)
+        limits = queue_limits(options, self._session)
+        self._queue = AppendQueue(limits, ring=self._doorbell.ring)
         self._given = GivenSequences(host.new_lock())
         self._machine = make_machine(
             host,
@@ -105,6 +106,8 @@ class Producer:
           Overloaded: the window stayed full for `append_timeout_s`.
           LogStoreError: the producer ended, fenced for example, or was closed.
         """
+        if self._forks != forks():  # before the queue's lock, which a thread of the parent may hold
+            raise closed()
         if not self._is_dense:
             raise InvalidRequest("a monotone producer appends by append_batch(…, sequence=…)")
         return self._queue.append(payload)
@@ -136,6 +139,7 @@ class Producer:
           NextLsnIs: the log ended elsewhere; nothing was stored.
           LevelRefused: the log's format level is too low for an expected LSN.
         """
+        self._check_process()
         check_expected(expected_next_lsn)
         if self._is_dense:
             no_sequence(sequence, expected_next_lsn)
@@ -152,6 +156,7 @@ class Producer:
         Raises:
           TimeoutError: not within `timeout` seconds; the appends go on.
         """
+        self._check_process()
         deadline_ns = None if timeout is None else seconds_from_now(timeout)
         for pack in self._queue.snapshot():
             left_s = None if deadline_ns is None else (deadline_ns - monotonic_ns()) / 1e9
@@ -205,14 +210,17 @@ class Producer:
         self._machine.settle_rest(ending)
         self._doorbell.close()
 
-    def _log_connection(self, node: int) -> None:
-        _LOG.info("producer %d appends at node %d", self._session.producer_id, node)
+    def _check_process(self) -> None:
+        """A forked child has no network thread, so nothing that it appends would be settled.
 
-    def _ring(self) -> None:
-        """Wake the network thread, which a forked child does not have."""
+        Raises:
+          Closed: this is one.
+        """
         if self._forks != forks():
             raise closed()
-        self._doorbell.ring()
+
+    def _log_connection(self, node: int) -> None:
+        _LOG.info("producer %d appends at node %d", self._session.producer_id, node)
 
     def _stop(self) -> None:
         self._machine.stop()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import logstore
+from logstore import ProducerOptions, SequenceMode
 from tests.unit.client_stage import Cluster
 
 WAIT_S = 10
@@ -31,6 +32,28 @@ def in_child(act: Callable[[], object]) -> str:
     _, status = os.waitpid(child, 0)
     assert status == 0, "it hung"
     return said
+
+
+def test_a_forked_child_appends_nothing_whatever_its_parent_was_at() -> None:
+    """What joined a batch that lingers was never settled; who held the queue at the fork holds it
+    for ever."""
+    with Cluster() as cluster:
+        cluster.replicas[1].on_push = lambda *_: None
+        with logstore.connect(cluster.endpoint, timeout=20) as client:
+            producer = client.producer(ProducerOptions(linger_ms=60_000, delivery_timeout_s=0.5))
+            monotone = client.producer(ProducerOptions(name="m", mode=SequenceMode.MONOTONE))
+            producer.append(b"is not acknowledged")
+            cluster.replicas[1].pushed.get(timeout=WAIT_S)
+            producer.append(b"lingers")
+            acts: list[Callable[[], object]] = [
+                lambda: producer.append(b"x"),
+                lambda: producer.append_batch([b"x"]),
+                lambda: monotone.append_batch([b"x"], sequence=1),
+                lambda: producer.flush(0),
+            ]
+            assert [in_child(act) for act in acts] == ["Closed"] * len(acts)
+            with producer._queue._lock, monotone._queue._lock, monotone._order:
+                assert [in_child(act) for act in acts] == ["Closed"] * len(acts)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
