@@ -25,7 +25,7 @@ from logstore.client.future import (
 )
 from logstore.errors import LogStoreError, Overloaded
 from logstore.format.batch import PackedPayloads
-from logstore.limits import BATCH_MAX_PAYLOADS, MIB
+from logstore.limits import MIB
 
 # What may be queued behind the window: appends do not wait.
 QUEUE_MAX_BYTES = 64 * MIB
@@ -135,8 +135,7 @@ class LoopAppendQueue:
         self._limit_bytes = limits.window_bytes + QUEUE_MAX_BYTES
         self._refusal: LogStoreError | None = None
         self._room: asyncio.Future[None] | None = None
-        pack_max_bytes = PAYLOAD_OVERHEAD_BYTES * BATCH_MAX_PAYLOADS
-        self._pack_bytes = min(limits.pack_bytes, limits.batch_max_bytes, pack_max_bytes)
+        self._pack_bytes = limits.pack_max_bytes
         self._delivery_timeout_ns = nanoseconds(limits.delivery_timeout_s)
 
     # --- callers ---
@@ -233,6 +232,11 @@ class LoopAppendQueue:
             return None
         self._sent_bytes += size_bytes
         return self._sealed.popleft()
+
+    def limit_batches(self, most_bytes: int) -> None:
+        """Build, and take, batches of at most so many bytes from now on."""
+        self._limits = self._limits.with_batch_max(most_bytes)
+        self._pack_bytes = self._limits.pack_max_bytes
 
     def pop_expired(self, now_ns: int) -> list[LoopPack]:
         """Packs that are past their deadline and were never handed out for sending."""

@@ -105,7 +105,8 @@ class Producer:
         Returns: a future of its LSN; a failed append's error is raised where it is awaited.
 
         Raises:
-          BatchTooLarge: above the replicas' `batch_max_bytes`; nothing was queued.
+          BatchTooLarge: above the `batch_max_bytes` of the leader that was found last; nothing was
+            queued. May also be an outcome, as `logstore.Producer.append` says.
           Overloaded: QUEUE_MAX_BYTES more than the window have no outcome; `room` waits for it.
           LogStoreError: the producer ended, fenced for example, or was closed.
           InvalidRequest: this is another event loop than the client's, or none.

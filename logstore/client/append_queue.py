@@ -38,6 +38,17 @@ class QueueLimits(msgspec.Struct, frozen=True):
     append_timeout_s: float
     delivery_timeout_s: float
 
+    @property
+    def pack_max_bytes(self) -> int:
+        """When a pack is full. Each payload counts with its offset, so a pack of empty payloads is
+        bounded, too."""
+        payloads_bytes = PAYLOAD_OVERHEAD_BYTES * BATCH_MAX_PAYLOADS
+        return min(self.pack_bytes, self.batch_max_bytes, payloads_bytes)
+
+    def with_batch_max(self, most_bytes: int) -> QueueLimits:
+        """The same with another limit of the replicas."""
+        return msgspec.structs.replace(self, batch_max_bytes=most_bytes)
+
     def check_batch(self, size_bytes: int) -> None:
         """Raises: BatchTooLarge: no replica takes a batch of so many bytes."""
         if size_bytes > self.batch_max_bytes:
@@ -64,9 +75,7 @@ class AppendQueue:
         # The same without a closer look: below 0 once appends are refused.
         self._limit_bytes = self._most_bytes
         self._refusal: LogStoreError | None = None
-        # Each payload counts with its offset, so a pack of empty payloads is bounded, too.
-        pack_max_bytes = PAYLOAD_OVERHEAD_BYTES * BATCH_MAX_PAYLOADS
-        self._pack_bytes = min(limits.pack_bytes, limits.batch_max_bytes, pack_max_bytes)
+        self._pack_bytes = limits.pack_max_bytes
         self._delivery_timeout_ns = nanoseconds(limits.delivery_timeout_s)
 
     # --- callers ---
@@ -141,6 +150,12 @@ class AppendQueue:
     def pop_sealed(self) -> Pack | None:
         with self._lock:
             return self._sealed.popleft() if self._sealed else None
+
+    def limit_batches(self, most_bytes: int) -> None:
+        """Build, and take, batches of at most so many bytes from now on."""
+        with self._lock:
+            self._limits = self._limits.with_batch_max(most_bytes)
+            self._pack_bytes = self._limits.pack_max_bytes
 
     def pop_expired(self, now_ns: int) -> list[Pack]:
         """Packs that are past their deadline and were never handed out for sending."""

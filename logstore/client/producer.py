@@ -102,7 +102,9 @@ class Producer:
         Waits while the window is full.
 
         Raises:
-          BatchTooLarge: above the replicas' `batch_max_bytes`; nothing was sent.
+          BatchTooLarge: above the `batch_max_bytes` of the leader that was found last; nothing was
+            sent. If a restart has lowered it meanwhile, this may also be the outcome of what was
+            not sent yet. What was, and can no longer be stored, ends the producer.
           Overloaded: the window stayed full for `append_timeout_s`.
           LogStoreError: the producer ended, fenced for example, or was closed.
         """

@@ -49,6 +49,7 @@ class PlayedSource:
         self.all: list[PlayedPack] = []
         self.size_bytes = 0
         self.refusal: LogStoreError | None = None
+        self.most_bytes = 1 << 20
 
     def append(self, pack: PlayedPack) -> None:
         self.packs.append(pack)
@@ -62,6 +63,9 @@ class PlayedSource:
 
     def pop_sealed(self) -> PlayedPack | None:
         return self.packs.popleft() if self.packs else None
+
+    def limit_batches(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
 
     def pop_expired(self, now_ns: int) -> list[PlayedPack]:
         expired = []

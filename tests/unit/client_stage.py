@@ -81,6 +81,7 @@ class Cluster:
         self.leader = 1
         self.term = 1
         self.cluster_id = CLUSTER
+        self.limits: dict[str, int] = {}
         self.replicas: dict[int, FakeReplica] = {}
 
     def start(self, node: int) -> FakeReplica:
@@ -165,7 +166,7 @@ class FakeReplica:
             "leader": self.cluster.leader,
             "term": self.cluster.term,
             "nodes": nodes,
-            "limits": {},
+            "limits": self.cluster.limits,
         }
         return MetadataReply(json.dumps(document).encode())
 

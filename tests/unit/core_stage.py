@@ -128,6 +128,7 @@ class World:
         self.now_ns = 5 * SECOND_NS
         self.nodes = {n: Endpoint(f"node{n}", BASE_PORT) for n in range(1, nodes + 1)}
         self.leader, self.term, self.cluster_id = 1, 1, CLUSTER
+        self.batch_max_bytes = 1 << 20
         self.down: set[int] = set()
         self.links: list[PlayedLink] = []
         self.requests: list[tuple[int, Any]] = []
@@ -266,7 +267,7 @@ class World:
         rows = [{"node": n, "host": e.host, "port": e.port} for n, e in self.nodes.items()]
         document = {
             "cluster_id": self.cluster_id.hex(), "node": node, "leader": self.leader,
-            "term": self.term, "nodes": rows, "limits": {"batch_max_bytes": 9},
+            "term": self.term, "nodes": rows, "limits": {"batch_max_bytes": self.batch_max_bytes},
         }  # fmt: skip
         return MetadataReply(json.dumps(document).encode())
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 
 import logstore
 from logstore import ProducerOptions
-from logstore.errors import ErrorCode, NoQuorum
+from logstore.errors import BatchTooLarge, ErrorCode, NoQuorum
 from logstore.format.client_messages import ErrorReply, FetchRequest, Tip
 from tests.unit.client_stage import Cluster, FakeReplica
 
@@ -68,6 +69,35 @@ def test_a_follower_that_is_asked_to_append_sends_the_producer_to_the_leader(
     with client.producer() as producer:
         assert producer.append(b"x").result(WAIT_S) == (1, 1)
     assert new.pushed.get(timeout=WAIT_S)[1:] == (0, [b"x"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["quorum", "leader"])
+def test_appends_keep_to_a_limit_that_a_restart_has_lowered(
+    client: logstore.LogClient, cluster: Cluster, level: Literal["quorum", "leader"]
+) -> None:
+    old, new = cluster.replicas[1], cluster.replicas[2]
+    if level == "leader":
+        for each in (old, new):
+            each.on_push = lambda round_, sequence, _, each=each: each.send_acks(  # type: ignore[misc]
+                round_, [(sequence, 0, 1, int(ErrorCode.PROVISIONAL), 0)]
+            )
+    with client.producer(ProducerOptions(acks=level)) as producer:
+        producer.append(b"x").result(WAIT_S)
+        new.next_sequence = old.next_sequence
+        cluster.leader, cluster.term, cluster.limits = 2, 2, {"batch_max_bytes": 1_000}
+        old.stop()
+        producer.append(b"y").result(WAIT_S)
+        small = [producer.append(b"z" * 400) for _ in range(5)]
+        for future in small:
+            future.result(WAIT_S)
+        with pytest.raises(BatchTooLarge):
+            producer.append_batch([b"y" * 2_000])
+        with pytest.raises(BatchTooLarge):
+            producer.append(b"y" * 2_000)
+        assert producer.ending is None
+    packed = [new.pushed.get_nowait()[2] for _ in range(new.pushed.qsize())]
+    assert all(sum(map(len, payloads)) < 1_000 for payloads in packed)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from logstore.errors import (
+    BatchTooLarge,
     Closed,
     ErrorCode,
     Fenced,
@@ -35,6 +36,27 @@ def test_a_lost_acknowledgement_is_asked_for_though_others_keep_coming() -> None
         producing.run_for(0.1)
     assert lost.outcome == (1, 1)
     assert all(pack.is_settled() for pack in producing.source.all)
+
+
+def test_a_batch_that_a_restart_made_too_large_before_it_was_sent_fails_alone() -> None:
+    """The replicas came back with a lower limit. The leader's refusal ended the producer."""
+    world = World()
+    producing = Producing(world)
+    producing.append()
+    producing.run_for(0.5)
+    world.stop(1)
+    producing.run_for(0.5)
+    larger = producing.append()
+    producing.source.size_bytes += 2_000 - larger.size_bytes
+    larger.size_bytes = 2_000
+    behind = producing.append()
+    world.batch_max_bytes = 1_000
+    world.lead(2)
+    producing.run_for(3)
+    assert isinstance(larger.outcome, BatchTooLarge)
+    assert behind.outcome == (2, 1)
+    assert producing.source.most_bytes == 1_000
+    assert producing.source.size_bytes == 0
 
 
 def test_a_leader_is_found_over_a_slow_network() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from logstore.client.core.sent_batches import SentBatches
 from logstore.errors import (
+    BatchTooLarge,
     ErrorCode,
     InvariantViolated,
     LogStoreError,
@@ -45,6 +46,28 @@ def test_none_resolves_when_it_is_handed_over_though_nothing_is_read(world: Lead
     producing.run_for(0.1)
     assert [pack.outcome for pack in packs] == ["handed over"] * 3
     assert producing.acked == []
+
+
+@pytest.mark.parametrize("level", [AckLevel.LEADER, AckLevel.NONE])
+def test_a_batch_that_a_restart_made_too_large_before_it_was_sent_fails_alone(
+    world: Leaders, level: AckLevel
+) -> None:
+    producing = Producing(world, level)
+    producing.append(1)
+    producing.run_for(0.5)
+    world.stop(1)
+    producing.run_for(0.5)
+    larger = producing.append(1)[0]
+    producing.source.size_bytes += 2_000 - larger.size_bytes
+    larger.size_bytes = 2_000
+    behind = producing.append(1)[0]
+    world.batch_max_bytes = 1_000
+    world.lead(2)
+    producing.run_for(3)
+    assert isinstance(larger.outcome, BatchTooLarge)
+    assert behind.is_settled() and producing.stored == [0, 2]
+    assert producing.source.most_bytes == 1_000
+    assert producing.source.size_bytes == 0
 
 
 @pytest.mark.parametrize("level", [AckLevel.LEADER, AckLevel.NONE])

@@ -90,6 +90,10 @@ class PackQueue(Generic[P]):
     def pop_sealed(self) -> P | None:
         return self._queue.popleft() if self._queue else None
 
+    def limit_batches(self, most_bytes: int) -> None:
+        """No replica of a seed changes its limit."""
+        del most_bytes
+
     def pop_expired(self, now_ns: int) -> list[P]:
         expired = []
         while self._queue and self._queue[0].deadline_ns <= now_ns:

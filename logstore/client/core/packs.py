@@ -64,6 +64,11 @@ class PackSource(Protocol):
         """The next pack to send."""
         ...
 
+    def limit_batches(self, most_bytes: int) -> None:
+        """From now on no batch may be larger, or larger ones may be: a replica's limit was changed.
+        Packs that are there stay as they are."""
+        ...
+
     def pop_expired(self, now_ns: int) -> Sequence[Pack]:
         """Packs that are past their deadline and were never handed out for sending."""
         ...

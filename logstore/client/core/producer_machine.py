@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from logstore.client.core.batch_limit import BatchLimit
 from logstore.client.core.connection import Connection, Session
 from logstore.client.core.given_sequences import GivenSequences
 from logstore.client.core.packs import Pack, PackSource
@@ -111,6 +112,7 @@ class ProducerMachine:
         self._routing = routing
         self._queue = queue
         self._options = options
+        self._limit = BatchLimit(routing, queue, session.batch_max_bytes)
         self.given = given or GivenSequences(host.new_lock())
         self._unresolved = Unresolved(
             next_sequence=session.next_sequence,
@@ -174,6 +176,7 @@ class ProducerMachine:
             node, endpoint = yield from self._routing.find_leader(
                 deadline_ns=self._host.deadline_ns(LEADER_TIMEOUT_S)
             )
+            self._limit.learn()
             connection = self._connect(node, endpoint)
             yield from connection.links.wait_for_welcome(
                 deadline_ns=self._host.deadline_ns(STEP_TIMEOUT_S)
@@ -267,6 +270,10 @@ class ProducerMachine:
         # A pack lingers only while another batch is unresolved: it waits for that one's answer.
         queue.seal_due(now_ns - self._linger_ns if len(unresolved) else now_ns)
         while unresolved.has_room and (new := queue.pop_sealed()) is not None:
+            # A sequence that was given may not be left out: the leader's refusal ends the producer.
+            if new.sequence < 0 and self._limit.refuses(new):
+                queue.release(self._forget(new))
+                continue
             if not len(unresolved):
                 self._news_ns = now_ns
             unresolved.add(new)

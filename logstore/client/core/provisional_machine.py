@@ -23,6 +23,7 @@ from collections.abc import Callable
 import msgspec
 
 from logstore.client.core.backoff import Backoff
+from logstore.client.core.batch_limit import BatchLimit
 from logstore.client.core.connection import Connection, Session
 from logstore.client.core.packs import Pack, PackSource
 from logstore.client.core.producer_machine import (
@@ -95,6 +96,7 @@ class ProvisionalMachine:
         self._routing = routing
         self._queue = queue
         self._options = options
+        self._limit = BatchLimit(routing, queue, session.batch_max_bytes)
         self._is_answered = options.opening.ack_level == AckLevel.LEADER
         self._linger_ns = nanoseconds(options.linger_s)
         self._ack_timeout_ns = nanoseconds(options.ack_timeout_s)
@@ -164,6 +166,7 @@ class ProvisionalMachine:
             node, endpoint = yield from self._routing.find_leader(
                 deadline_ns=self._host.deadline_ns(LEADER_TIMEOUT_S)
             )
+            self._limit.learn()
             if self._sent.sent or self._reopening.is_denied:
                 yield from self._open_again(endpoint)
             connection = Connection(
@@ -254,6 +257,10 @@ class ProvisionalMachine:
         queue.seal_due(now_ns - self._linger_ns if self._pending else now_ns)
         while (pack := self._next or queue.pop_sealed()) is not None:
             self._next = pack
+            if self._limit.refuses(pack):
+                self._next = None
+                queue.release(_forget(pack))
+                continue
             payloads, sent = len(pack.payloads), self._sent
             if not sent.has_room(pack.size_bytes):
                 return

@@ -68,6 +68,7 @@ class Routing:
         self._learned_ns = host.clock.monotonic_ns()  # when members were told, or asked for, last
         self._term = 0  # the newest one in which a replica knew a leader
         self._leader = 0
+        self._batch_max_bytes = 0
         # A single endpoint cannot belong to two clusters.
         listed = self._seeds if len(self._seeds) > 1 else ()
         self._listed = ListedEndpoints(host, listed)
@@ -82,6 +83,11 @@ class Routing:
     def leader(self) -> int:
         """The node that led when the leader was looked for last; 0: none was found yet."""
         return self._leader
+
+    @property
+    def batch_max_bytes(self) -> int:
+        """The largest batch that this leader takes; 0: it was not told."""
+        return self._batch_max_bytes
 
     def check_endpoints(self, *, deadline_ns: int) -> Steps[None]:
         """Learn the cluster of listed endpoints where it is not known; call it before anything is
@@ -241,6 +247,7 @@ class Routing:
                 answered.add(endpoint)
                 if metadata.leader == metadata.node and metadata.term >= self._term:
                     self._leader = metadata.node
+                    self._batch_max_bytes = metadata.limits.get("batch_max_bytes", 0)
                     return metadata.node, self._nodes.get(metadata.node, endpoint)
         names = ", ".join(str(each) for each in self.endpoints() if each in answered)
         if answered and self._cluster_id == NO_CLUSTER:
