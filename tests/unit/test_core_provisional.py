@@ -65,7 +65,8 @@ def test_a_batch_that_a_restart_made_too_large_before_it_was_sent_fails_alone(
     world.lead(2)
     producing.run_for(3)
     assert isinstance(larger.outcome, BatchTooLarge)
-    assert behind.is_settled() and producing.stored == [0, 2]
+    assert behind.is_settled()
+    assert producing.stored == [0, 2]
     assert producing.source.most_bytes == 1_000
     assert producing.source.size_bytes == 0
 
