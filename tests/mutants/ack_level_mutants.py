@@ -91,8 +91,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "library-sends-a-batch-twice",
         "SAFETY E10",
         f"{MACHINE}._send",
-        "        self._next = None\n",
-        "        self._next = pack if pack.sequence == 7 and self._is_answered else None\n",
+        "        self._next = None\n        if sent.sent == sent.taken:\n",
+        "        self._next = pack if pack.sequence == 7 and self._is_answered else None\n"
+        "        if sent.sent == sent.taken:\n",
         "a batch that was sent is sent again under the next sequence",
     ),
     mutant(

@@ -83,6 +83,16 @@ MUTANTS: tuple[Mutant, ...] = (
         unreachable=_ONLY_LATE,
     ),
     mutant(
+        "only-the-last-frame-is-counted",
+        "SAFETY W6",
+        f"{APPENDS}:_Port.receive",
+        "sum(map(len, frames))",
+        "len(frames[-1])",
+        "one do_work copies any number of large frames that come before a small one",
+        unreachable="what it costs is memory traffic, which no seed measures: "
+        "`test_every_frame_of_garbage_counts_for_what_is_read_at_once` finds it",
+    ),
+    mutant(
         "one-port-before-the-other",
         "SAFETY W7",
         f"{APPENDS}:Appends._read",

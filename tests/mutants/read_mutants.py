@@ -236,4 +236,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "first_lsn=before.header.first_lsn",
         "the base LSN of a segment ignores the payloads of the last entry",
     ),
+    mutant(
+        "start-by-time-believes-a-follower-that-lags",
+        "SAFETY V8",
+        "logstore.client.core.consumer_machine:ConsumerMachine.locate",
+        "    self._not_before_ns = not_before_ns\n",
+        "",
+        "a consumer that begins at a time gets what is older",
+        unreachable="no consumer of a seed begins at a time: "
+        "`test_a_time_start_leaves_out_what_is_older_where_a_follower_lagged` finds it",
+    ),
 )
