@@ -46,7 +46,9 @@ class LogStarts:
         self._newest = (0, 0)  # TRIM entry, and its log start
         self._ordered: dict[int, int] = {}  # node → the newest TRIM since its start
         self._lsns: dict[int, int] = {}  # TRIM → the first LSN that it keeps
-        self._acted = dict.fromkeys(record.replicas, 0)  # node → the highest of those that acted
+        # node → the highest of those where its log may begin, or that of a disk that is lost: a
+        # reader's answer may be on its way
+        self._acted = dict.fromkeys(record.replicas, 0)
 
     # --- the committed log ---
 
@@ -120,6 +122,7 @@ class LogStarts:
             text = f"node {replica.node} begins after entry {start.index}, and did after"
             self._report(f"{text} {replica.start.index}")
         replica.start = start
+        self._act(replica, start.next_lsn)
         self._ordered.pop(replica.node, None)
         self._check_pairs(replica)
 
@@ -131,7 +134,7 @@ class LogStarts:
     def on_ordered(self, replica: Replica, trim: ApplyTrim, _step: Stepped) -> None:
         """It acts where it is committed, and flushed on this disk (G1)."""
         index, port = int(trim.index), self._disk_of(replica)
-        self._acted[replica.node] = max(self._acted[replica.node], self._lsns.get(index, 0))
+        self._act(replica, self._lsns.get(index, 0))
         chain = replica.log.chain_at(index)
         text = f"node {replica.node} carries out TRIM {index}, which"
         if chain is None or chain != self._committed.chain_at(index):
@@ -176,6 +179,7 @@ class LogStarts:
             install.start.position,
             f"node {replica.node} starts over with {install.start}",
         )
+        self._act(replica, start.next_lsn)  # it is committed, whatever META has by now
         if start.index:
             self._check_whole(text, install.start)
         elif not (self._is_blind or self._record.is_start(start)):
@@ -187,7 +191,7 @@ class LogStarts:
         so it acts, though the TRIM may not be in this log."""
         start, port = move.start.position, self._disk_of(replica)
         text = f"node {replica.node} is to begin with {move.start}"
-        self._acted[replica.node] = max(self._acted[replica.node], start.next_lsn)
+        self._act(replica, start.next_lsn)
         self._check_whole(text, move.start)
         if port is not None and not port.has_entry(replica.node, start.index, start.chain):
             self._report(f"{text}, that entry is not flushed there")
@@ -260,11 +264,7 @@ class LogStarts:
         text = f"node {told.node} says that its log begins at LSN {told.lsn}"
         if told.lsn not in self._record.start_lsns:
             self._report(f"{text}, no committed TRIM does")
-        replica = self._record.replicas[told.node]
-        known = max(replica.start.next_lsn, self._acted[told.node])
-        if replica.installing is not None:  # it is committed, whatever META has by now
-            known = max(known, replica.installing[1].next_lsn)
-        if told.lsn > known and not self._record.is_excused(told.node):
+        if told.lsn > self._acted[told.node] and not self._record.is_excused(told.node):
             self._report(f"{text}, no TRIM has acted there that says so")
 
     @reads(TrimTold)
@@ -274,6 +274,9 @@ class LogStarts:
         if told.lsn not in self._record.start_lsns:
             text = f"node {told.node} says that the log begins at LSN {told.lsn} from now on"
             self._record.findings.report(Invariant.I10, f"{text}, no committed TRIM does")
+
+    def _act(self, replica: Replica, lsn: int) -> None:
+        self._acted[replica.node] = max(self._acted[replica.node], lsn)
 
     def _disk_of(self, replica: Replica) -> Durability | None:
         """What is durable there; None: its medium lied or rotted, or nobody knows."""

@@ -121,6 +121,19 @@ def an_install_keeps_the_old_segments(stage: Stage, is_broken: bool) -> None:
     install(stage, 3, start)
 
 
+@breaks("I19", says="no TRIM has acted there that says so")
+def a_reader_tells_of_a_log_start_that_a_power_cut_takes_back(
+    stage: Stage, is_broken: bool
+) -> None:
+    """It read META before that was flushed, and its answer comes after the next start."""
+    start = begin_without_3(stage)
+    each = stage.nodes[3]
+    if not is_broken:
+        stage.step(3, Tick(stage.now_ns), InstallLog(each.seq + 1, whole_of(stage, start)))
+    stage.boot(3)
+    stage.tell(LogStartTold(3, int(start.next_lsn)))
+
+
 # --- the log has the entry, and keeps what follows ---
 
 

@@ -77,6 +77,15 @@ def trim(stage: Stage, start: LogStart, **changes: Any) -> Index:
     return row.header.index
 
 
+def commit_alone(stage: Stage, start: LogStart) -> None:
+    """A TRIM is everywhere, and node 1 alone knows that it is committed."""
+    row = proposed(stage, start)
+    stage.replicate(row, 1, 2, 3)
+    stage.flush()
+    stage.claim(2, 1, int(row.header.index))
+    stage.commit(1, int(row.header.index))
+
+
 def carry_out(stage: Stage, node: int, start: LogStart, *, is_saved: bool = True) -> None:
     if is_saved:
         stage.nodes[node].start = start
@@ -312,14 +321,20 @@ def a_reader_tells_of_a_log_start_that_is_none(stage: Stage, is_broken: bool) ->
 @breaks("I19", says="no TRIM has acted there that says so")
 def a_reader_tells_of_a_log_start_to_come(stage: Stage, is_broken: bool) -> None:
     begin(stage)
-    row = proposed(stage, start_at(stage, 4))
-    stage.replicate(row, 1, 2, 3)
-    stage.flush()
-    stage.claim(2, 1, 9)
-    stage.commit(1, 9)
+    commit_alone(stage, start_at(stage, 4))
     if not is_broken:
         stage.follow(9, 2)
     stage.tell(client_facts.LogStartTold(2, 3))
+
+
+@breaks("I19", says="no TRIM has acted there that says so")
+def a_reader_tells_of_a_log_start_and_its_disk_is_lost_meanwhile(
+    stage: Stage, is_broken: bool
+) -> None:
+    begin(stage)
+    commit_alone(stage, start_at(stage, 4))
+    stage.tell(facts.DiskLost(2))
+    stage.tell(client_facts.LogStartTold(2, 3 if is_broken else 1))
 
 
 @breaks("I10", says="begins at LSN 3 from now on, no committed TRIM does")
