@@ -71,9 +71,11 @@ class ProvisionalBatches:
 
     @reads(ProvisionalTold)
     def on_told(self, told: ProvisionalTold) -> None:
+        """Its disk may be lost while the answer is on its way."""
         numbers = told.producer_id, told.producer_epoch, told.sequence
-        replica = self._record.replicas[told.node]
-        was_flushed = not self._chains[numbers].isdisjoint(replica.flushed_once)
+        chains = self._chains[numbers]
+        own = [each for each in self._record.all_replicas if each.node == told.node]
+        was_flushed = not all(chains.isdisjoint(each.flushed_once) for each in own)
         if not was_flushed and not self._record.is_excused(told.node):
             text = f"node {told.node} says that {numbers} is flushed, and never flushed it"
             self._findings.report(Invariant.I10, text)

@@ -3,7 +3,7 @@ order, and no more lost than counted."""
 
 from __future__ import annotations
 
-from actors.simulation.checkers import client_facts
+from actors.simulation.checkers import client_facts, facts
 from logstore.model import Index, Term
 from logstore.raft.effects import Flushed
 from tests.simulation.histories.case import Collection
@@ -39,6 +39,19 @@ def a_batch_is_provisional_before_its_leader_has_flushed_it(stage: Stage, is_bro
     stage.data(1, batch_of(0, b"0"))
     if not is_broken:
         stage.flush(1)
+    stage.tell(client_facts.ProvisionalTold(1, PRODUCER, 1, 0))
+
+
+@breaks("I10", says="is flushed, and never flushed it")
+def a_batch_is_provisional_and_its_leaders_disk_is_lost_meanwhile(
+    stage: Stage, is_broken: bool
+) -> None:
+    begin(stage)
+    send(stage, 0, 0)
+    stage.data(1, batch_of(0, b"0"))
+    if not is_broken:
+        stage.flush(1)
+    stage.tell(facts.DiskLost(1))
     stage.tell(client_facts.ProvisionalTold(1, PRODUCER, 1, 0))
 
 
