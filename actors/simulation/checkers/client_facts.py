@@ -291,6 +291,8 @@ class LogVerified(NodeFact, frozen=True):
 
 
 class DamageNamed(NodeFact, frozen=True):
-    """`node` refused a client the LSNs [first, last] as damaged; (0, 0): it found some damage."""
+    """`node`, which was asked at `asked_ns`, refused a client the LSNs [first, last] as damaged;
+    (0, 0): it found some damage."""
 
     lsns: tuple[int, int]
+    asked_ns: int

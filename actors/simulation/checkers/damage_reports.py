@@ -120,8 +120,11 @@ class Damage:
 
     @reads(DamageNamed)
     def on_refused(self, told: DamageNamed) -> None:
-        """Each of these LSNs is in one entry that is damaged."""
+        """Each of these LSNs is in one entry that is damaged. The answer may be on its way while
+        another disk is put in."""
         node = told.node
+        if told.asked_ns < self._record.replicas[node].put_in_ns:
+            return
         first, last = told.lsns
         if self._durability is not None and not self._durability.is_excused(node):
             text = f"node {node} calls LSNs [{first}, {last}] damaged, its disk is whole"

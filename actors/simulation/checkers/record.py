@@ -89,7 +89,7 @@ class Record:
         old.is_gone, old.is_running = True, False
         self.gone.append(old)
         self.replicas[node] = new = Replica(node, old.disk + 1)
-        new.incarnation = old.incarnation
+        new.incarnation, new.put_in_ns = old.incarnation, self.now()
 
     def swap(self, node: int, disk: int) -> None:
         """Another disk is in the node's machine, with its replica."""
@@ -99,7 +99,7 @@ class Record:
         self.gone.append(old)
         old.is_gone, old.is_running, new.is_gone = True, False, False
         self.replicas[node] = new
-        new.incarnation = old.incarnation
+        new.incarnation, new.put_in_ns = old.incarnation, self.now()
 
     def electorates_in_force(self) -> list[Electorate]:
         """Of all configurations that may decide: the newest committed one, and those of all logs

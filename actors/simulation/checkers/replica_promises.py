@@ -46,6 +46,7 @@ class Replica:
 
     node: int
     disk: int = 0  # how many disks of its node were lost before
+    put_in_ns: int = 0  # when its disk was put into the machine, by the world's time
     is_gone: bool = False  # with its disk, its votes and terms
     uuid: bytes = b""  # by its META; empty: it has no log yet
     log: ShadowLog = field(default_factory=lambda: ShadowLog(NOTHING))

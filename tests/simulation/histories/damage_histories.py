@@ -178,7 +178,19 @@ def a_verification_of_another_log(stage: Stage, is_broken: bool) -> None:
 def a_fetch_is_refused_for_more_than_is_damaged(stage: Stage, is_broken: bool) -> None:
     four_entries(stage)
     stage.rot(2, "frame", "nothing")
-    stage.tell(client_facts.DamageNamed(2, (2, 3 if is_broken else 2)))
+    stage.tell(client_facts.DamageNamed(2, (2, 3 if is_broken else 2), stage.now_ns))
+
+
+@breaks("I12", says="calls LSNs [2, 2] damaged, its disk is whole")
+def damage_is_named_and_the_disk_is_lost_meanwhile(stage: Stage, is_broken: bool) -> None:
+    """The new one has none."""
+    four_entries(stage)
+    stage.rot(2, "frame", "nothing")
+    asked_ns = stage.tick()
+    stage.nodes[2].is_excused = False
+    stage.tell(facts.DiskLost(2))
+    told_ns = stage.now_ns if is_broken else asked_ns
+    stage.tell(client_facts.DamageNamed(2, (2, 2), told_ns))
 
 
 @breaks("I12", says="calls [2] damaged, it was told of [3]")

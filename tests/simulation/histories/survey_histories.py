@@ -177,4 +177,4 @@ def a_search_reports_damage_that_is_not_there(stage: Stage, is_broken: bool) -> 
     begin(stage)
     if not is_broken:
         stage.rot(2, "frame")
-    stage.tell(client_facts.DamageNamed(2, (0, 0)))
+    stage.tell(client_facts.DamageNamed(2, (0, 0), stage.now_ns))

@@ -107,7 +107,7 @@ def _on_refused_range(exchange: Exchange, error: ErrorReply) -> bool:
 def _on_damage(exchange: Exchange, error: ErrorReply) -> bool:
     if error.code != ErrorCode.CORRUPT_DATA:
         return False
-    exchange.tell(DamageNamed(exchange.node, (error.first, error.last)))
+    exchange.tell(DamageNamed(exchange.node, (error.first, error.last), exchange.asked_ns))
     return True
 
 

@@ -85,7 +85,8 @@ def _on_not_trimmed(exchange: Exchange, error: ErrorReply) -> bool:
         return True
     if error.code != ErrorCode.CORRUPT_DATA:
         return False
-    exchange.tell(client_facts.DamageNamed(exchange.node, (error.first, error.last)))
+    lsns = error.first, error.last
+    exchange.tell(client_facts.DamageNamed(exchange.node, lsns, exchange.asked_ns))
     return True
 
 
