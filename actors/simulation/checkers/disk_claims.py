@@ -125,8 +125,10 @@ class DiskClaims:
 
     @reads(EntryRotted)
     def on_rotted(self, replica: Replica, rot: EntryRotted, _step: Stepped) -> None:
-        """A reader found damage; of an entry that is not there any more it says nothing."""
-        if replica.start.index < rot.index <= replica.log.last_index:
+        """A reader found damage; of an entry that is not there any more it says nothing, nor of one
+        in a log that is being dropped, which readers still have."""
+        start = max(replica.start.index, replica.log.start.index)
+        if start < rot.index <= replica.log.last_index:
             replica.faulty.append(rot.index)
 
     @reads(LogStartMoved)

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from actors.simulation.checkers.client_facts import LogStartTold
 from logstore.format.entry import Row
 from logstore.format.meta import LogStart
-from logstore.model import EntryKind
-from logstore.raft.effects import InstallLog, MoveLogStart
-from logstore.raft.events import Persisted, Tick
+from logstore.format.peer_messages import HeartbeatReply
+from logstore.model import EntryKind, Index, NodeId, Term
+from logstore.raft.effects import Answer, InstallLog, MoveLogStart
+from logstore.raft.events import EntryRotted, Persisted, Tick
 from logstore.raft.log_view import Position, WholeLogStart
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.log_start_histories import begin, proposed, start_at
@@ -132,6 +133,19 @@ def a_reader_tells_of_a_log_start_that_a_power_cut_takes_back(
         stage.step(3, Tick(stage.now_ns), InstallLog(each.seq + 1, whole_of(stage, start)))
     stage.boot(3)
     stage.tell(LogStartTold(3, int(start.next_lsn)))
+
+
+@breaks("I12", says="node 3 tells of damage 5-5, it is 0-0")
+def damage_is_found_in_a_log_that_is_being_dropped(stage: Stage, is_broken: bool) -> None:
+    """It is none of the log that begins at log start."""
+    start = begin_without_3(stage)
+    each = stage.nodes[3]
+    each.is_excused = True
+    stage.step(3, Tick(stage.now_ns), InstallLog(each.seq + 1, whole_of(stage, start)))
+    stage.step(3, EntryRotted(Index(5)))
+    damaged = Index(5 if is_broken else 0)
+    reply = HeartbeatReply(Term(1), 7, start.index, damaged, damaged)
+    stage.beat(3, 1, 0, Answer(NodeId(1), reply))
 
 
 # --- the log has the entry, and keeps what follows ---
