@@ -86,7 +86,7 @@ class DiskLost(NodeFact, frozen=True):
 
 
 class DiskSwapped(NodeFact, frozen=True):
-    """The node has another one of its disks from now on, `disk` were lost before that one."""
+    """The node has another one of its disks from now on; `disk` others were in before it came."""
 
     disk: int
 

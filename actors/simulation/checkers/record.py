@@ -84,11 +84,13 @@ class Record:
         return [*self.replicas.values(), *self.gone]
 
     def replace(self, node: int) -> None:
-        """The node's replica is gone: what starts there next is another one."""
+        """The node's replica is gone: what starts there next is another one, on a disk that was
+        never in."""
         old = self.replicas[node]
         old.is_gone, old.is_running = True, False
         self.gone.append(old)
-        self.replicas[node] = new = Replica(node, old.disk + 1)
+        disk = sum(each.node == node for each in self.gone)  # an old one may have been in
+        self.replicas[node] = new = Replica(node, disk)
         new.incarnation, new.put_in_ns = old.incarnation, self.now()
 
     def swap(self, node: int, disk: int) -> None:

@@ -45,7 +45,7 @@ class Replica:
     """Fields up to the blank line outlive an incarnation; `begin` makes the others anew."""
 
     node: int
-    disk: int = 0  # how many disks of its node were lost before
+    disk: int = 0  # how many disks of its node had been in before it came
     put_in_ns: int = 0  # when its disk was put into the machine, by the world's time
     is_gone: bool = False  # with its disk, its votes and terms
     uuid: bytes = b""  # by its META; empty: it has no log yet

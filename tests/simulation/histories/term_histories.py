@@ -72,6 +72,44 @@ def a_voter_comes_back_with_an_empty_disk(stage: Stage, is_broken: bool) -> None
     stage.boot(2)
 
 
+@breaks("I9", says="node 2 votes for 1 and for 3 in term 2")
+def a_replica_on_a_third_disk_votes_after_the_first_was_put_back(
+    stage: Stage, is_broken: bool
+) -> None:
+    """It is none of those before it; one that comes back has voted."""
+    stage.elect_first()
+    node = stage.nodes[2]
+    first = node.uuid, node.disk, node.meta
+    lose_disk(stage, 2, 7)
+    node.meta = (2, 1)
+    stage.tell_vote(2, 1, 2)
+    second = node.uuid, node.disk, node.meta
+    put_in(stage, 2, 0, first)
+    lose_disk(stage, 2, 8)
+    if is_broken:
+        put_in(stage, 2, 1, second)
+    node.meta = (2, 3)
+    stage.tell_vote(2, 3, 2)
+
+
+def lose_disk(stage: Stage, node: int, uuid: int) -> None:
+    """Another replica starts on an empty one."""
+    each = stage.nodes[node]
+    stage.tell(facts.DiskLost(node))
+    each.uuid, each.disk, each.meta = bytes([uuid] * 16), [], (0, 0)
+    stage.boot(node)
+
+
+def put_in(
+    stage: Stage, node: int, disk: int, kept: tuple[bytes, list[Row], tuple[int, int]]
+) -> None:
+    """A disk that had been in, with its replica."""
+    each = stage.nodes[node]
+    stage.tell(facts.DiskSwapped(node, disk))
+    each.uuid, each.disk, each.meta = kept
+    stage.boot(node)
+
+
 # --- what a follower reports ---
 
 
