@@ -1,7 +1,8 @@
 """A leader sends a restarted replicator the order to lead (SAFETY M3, W4; I13).
 
 Owns which replicators have died and wait for orders. A restarted one has no state, and no timer of
-raft repeats the order: without it the peer would get no entries for the rest of the term.
+raft repeats the order: without it the peer would get no entries for the rest of the term. Peers are
+the members by the newest CONFIG in the leader's own log, committed or not (C5).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Orders:
             if dead.ticks == 0:
                 dead.term, dead.since_ns = core.term, at_ns
             dead.ticks += 1
-            has_left = not self._record.is_member(peer)
+            has_left = peer not in self._record.electorate(replica).members
             if dead.term != core.term or has_left:
                 del dead_replicators[peer]
             elif dead.ticks > TICKS_MAX and at_ns - dead.since_ns > RESTART_HEARD_NS:

@@ -132,6 +132,20 @@ def a_replica_on_a_new_disk_is_counted_as_the_lost_one(stage: Stage, is_broken: 
     stage.elect(2, 2, [3])
 
 
+@breaks("I13", says="node 2 leads, and does not order replicator-1 to lead")
+def a_new_leader_orders_no_replicator_of_one_that_leaves(stage: Stage, is_broken: bool) -> None:
+    """It leads with a CONFIG in its log that nothing says to be committed yet."""
+    begin(stage)
+    stage.spread(1, appended(stage, JOINT))
+    stage.replicate(appended(stage, LEFT), 1, 2)
+    stage.elect(2, 2, [1])
+    stage.tell(facts.ProcessDied(2, "replicator-1" if is_broken else "replicator-3", 1))
+    stage.idle(2)
+    stage.now_ns += 20_000_000
+    for _ in range(4):
+        stage.idle(2)
+
+
 @breaks("I18", says="no configuration that it knows has it as a voter")
 def a_replica_campaigns_that_was_removed(stage: Stage, is_broken: bool) -> None:
     begin(stage)
