@@ -22,6 +22,8 @@ from logstore.model import NO_NODE
 from logstore.raft.effects import Answer, Lead, MembersChanged, StopLeading
 from logstore.raft.events import ControlReceived, StreamAnswer
 
+LET_GO = 1 << 62  # above every boot number
+
 
 @dataclass(slots=True)
 class _Term:
@@ -84,6 +86,13 @@ class PeerStreams:
         known = self._terms.get(report.term)
         if known is not None and isinstance(report, AppendAccepted | AppendPersisted):
             known.reached[peer] = max(known.reached.get(peer, 0), report.index)
+
+    @reads(StopLeading)
+    def on_stop(self, _replica: Replica, stop: StopLeading, _step: Stepped) -> None:
+        """A peer that has left gets nothing more, whatever it still answers."""
+        known = self._terms.get(stop.term)
+        if known is not None and stop.peer != NO_NODE:
+            known.boots[stop.peer] = LET_GO
 
     @reads(StreamAnswer, (ControlReceived, HeartbeatReply))
     def on_heard(

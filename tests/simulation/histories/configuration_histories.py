@@ -19,13 +19,13 @@ from logstore.format.level import CONFIG_LEVEL
 from logstore.format.peer_messages import PreVoteRequest
 from logstore.model import EntryKind, Index, NodeId, Role, Term
 from logstore.raft.effects import MembersChanged, Send, StopLeading
-from logstore.raft.events import Tick
+from logstore.raft.events import ControlReceived, Tick
 from tests.simulation.histories import level_histories
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.log_start_histories import snapshot, start_at, trim
 from tests.simulation.histories.session_histories import open_session
 from tests.simulation.histories.stage import ELECTION_NS, Stage, batch_of
-from tests.simulation.histories.term_histories import FIRST, replied
+from tests.simulation.histories.term_histories import FIRST, replied, reply
 
 CONFIGURATIONS = Collection()
 breaks = CONFIGURATIONS.breaks
@@ -144,6 +144,18 @@ def a_new_leader_orders_no_replicator_of_one_that_leaves(stage: Stage, is_broken
     stage.now_ns += 20_000_000
     for _ in range(4):
         stage.idle(2)
+
+
+@breaks("I12", says="hears node 3 from a new start, boot 2")
+def a_replica_that_left_restarts_and_is_heard_once_more(stage: Stage, is_broken: bool) -> None:
+    """Its answer was on the way while its leader let it go."""
+    begin(stage)
+    stage.spread(1, appended(stage, JOINT))
+    stage.spread(1, appended(stage, LEFT))
+    reply(stage, 1, 3, 1)
+    if not is_broken:
+        stage.idle(1, StopLeading(FIRST, NodeId(3)))
+    stage.step(1, ControlReceived(NodeId(3), 2, replied(3, 2).message))
 
 
 @breaks("I18", says="no configuration that it knows has it as a voter")
