@@ -117,10 +117,11 @@ class Contacts:
             self._findings.report(Invariant.I13, text)
 
     def _quorum_ns(self, replica: Replica) -> int:
-        """Since when the leader has heard fewer than a majority, itself included."""
+        """Since when the leader has heard fewer than a majority, itself included. Other voters
+        counted before `counted_since_ns`: an operator may force a change to silent ones (C11)."""
         heard_ns = replica.peers_heard_ns | {replica.node: replica.clock_ns}
-        since_ns = max(replica.leading_since_ns, replica.counted_since_ns)
-        return self._electorate(replica).reached(heard_ns, since_ns)
+        reached_ns = self._electorate(replica).reached(heard_ns, replica.leading_since_ns)
+        return max(reached_ns, replica.counted_since_ns)
 
     # --- votes ---
 

@@ -185,6 +185,28 @@ def a_log_start_passes_the_newest_configuration(stage: Stage, is_broken: bool) -
     trim(stage, start_at(stage, 5 if is_broken else 4), level=CONFIG_LEVEL)
 
 
+@breaks("I13", says="leads term 1 and has heard no majority for")
+def a_leader_leads_on_whose_new_majority_is_silent(stage: Stage, is_broken: bool) -> None:
+    """An operator forced the change. It steps down when it checks its quorum next, and not before
+    the CONFIG is in force."""
+    begin(stage)
+    in_office_ns = stage.now_ns
+    for half in range(1, 6):
+        stage.step(1, Tick(in_office_ns + half * (ELECTION_NS // 2)))
+        reply(stage, 1, 2, half)
+    forced = Configuration(2, FOUNDED.voters, tuple(map(member, (1, 3))))
+    stage.replicate(appended(stage, forced), 1, 2)
+    changed_ns = in_office_ns + 5 * (ELECTION_NS // 2)
+    stage.step(1, Tick(changed_ns + ELECTION_NS // 5))
+    if not is_broken:
+        stage.nodes[1].core.role = Role.FOLLOWER
+        stage.idle(1, StopLeading(FIRST))
+    for half in range(1, 5):
+        stage.step(1, Tick(changed_ns + half * (ELECTION_NS // 2)))
+        if is_broken:
+            reply(stage, 1, 2, 5 + half)
+
+
 @breaks("I13", says="gives term 1 up, and full are the disks of 2, 3")
 def a_leader_that_leaves_gives_up_beside_full_disks(stage: Stage, is_broken: bool) -> None:
     """It may once the configuration without it is committed, and no other takes over (seed 641)."""
