@@ -124,8 +124,9 @@ class _Run:
             )
 
     def _end_changes(self) -> bool:
-        """No operator asks for a change any more; whether the last one is over. One that begins a
-        moment after a voter died may need that voter, and stands still, as it should (C11)."""
+        """No operator asks for a change any more; whether the last one is over, and none follows by
+        itself. One that begins a moment after a voter died may need that voter, and stands still,
+        as it should (C11)."""
         workload, record = self.workload, self.cluster.ledger.record
         workload.stop_changes()
         return self._run_for(
@@ -134,6 +135,7 @@ class _Run:
                 not workload.is_changing
                 and len(record.electorates_in_force()) == 1
                 and not record.newest_committed.configuration.incoming
+                and not record.newest_committed.awaits_voter
             ),
         )
 

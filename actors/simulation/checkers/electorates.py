@@ -15,6 +15,7 @@ from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.configuration_body import NO_UUID, Configuration, Member
 
 AUTOMATIC = frozenset(("promote=auto",))  # labels of a learner that becomes a voter by itself
+REPLACES = "replaces="  # the label of one that takes a voter's place by itself
 Place = tuple[int, bytes]  # of a voter: its number, its uuid; NO_UUID: that of a founder
 
 
@@ -44,6 +45,15 @@ class Electorate:
         voters = {int(each.number): each.uuid for part in parts for each in part}
         learners = [each for each in self.configuration.learners if each.uuid != NO_UUID]
         return {int(each.number): each.uuid for each in learners} | voters
+
+    @property
+    def awaits_voter(self) -> bool:
+        """A learner has joined that becomes a voter by itself, once it has caught up."""
+        return any(
+            each.uuid != NO_UUID
+            and any(label in AUTOMATIC or label.startswith(REPLACES) for label in each.labels)
+            for each in self.configuration.learners
+        )
 
     def is_open(self, replica: Replica) -> bool:
         """Something is still to be done for this number: it is a voter under another uuid, or a
