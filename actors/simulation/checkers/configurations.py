@@ -29,7 +29,7 @@ from logstore.format.level import CONFIG_LEVEL
 from logstore.format.peer_messages import PreVoteRequest, VoteRequest
 from logstore.model import EntryKind
 from logstore.raft.effects import InstallLog, MembersChanged, Persist, Send
-from logstore.raft.events import AppendReceived, LogStartMoved, Proposed
+from logstore.raft.events import AppendReceived, LogStartMoved, MetaPersisted, Proposed
 
 
 class Configurations:
@@ -102,9 +102,12 @@ class Configurations:
             self._report(f"{text} at entry {configs[-1]}")
 
     @reads((Send, PreVoteRequest), (Send, VoteRequest))
-    def on_campaign(self, replica: Replica, send: Send, _step: Stepped) -> None:
+    def on_campaign(self, replica: Replica, send: Send, step: Stepped) -> None:
         """The newest configuration that it knows to be committed, or a later one in its log, has
-        it as a voter (C9). A log that has none says nothing of a first disk."""
+        it as a voter (C9). A log that has none says nothing of a first disk. A pre-vote that had to
+        wait for META was right when it was due."""
+        if type(step.event) is MetaPersisted and type(send.message) is PreVoteRequest:
+            return
         log = replica.log
         above = [index for index in log.configs if index > replica.commit]
         below = [index for index in log.configs if index <= replica.commit][-1:]

@@ -19,7 +19,7 @@ from logstore.format.level import CONFIG_LEVEL
 from logstore.format.peer_messages import PreVoteRequest
 from logstore.model import EntryKind, Index, NodeId, Role, Term
 from logstore.raft.effects import MembersChanged, Send, StopLeading
-from logstore.raft.events import ControlReceived, Tick
+from logstore.raft.events import ControlReceived, MetaPersisted, Tick
 from tests.simulation.histories import level_histories
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.log_start_histories import snapshot, start_at, trim
@@ -166,6 +166,18 @@ def a_replica_campaigns_that_was_removed(stage: Stage, is_broken: bool) -> None:
     node = 3 if is_broken else 2
     stage.nodes[node].core.role = Role.PRE_CANDIDATE
     stage.idle(node, Send(NodeId(1), PreVoteRequest(Term(2), Index(7), Term(1))))
+
+
+@breaks("I18", says="no configuration that it knows has it as a voter")
+def a_pre_vote_that_waited_for_meta_is_of_a_replica_that_has_left_since(
+    stage: Stage, is_broken: bool
+) -> None:
+    """The vote before it was long on its way to the disk, and its term had a leader meanwhile."""
+    begin(stage)
+    stage.spread(1, appended(stage, JOINT))
+    stage.spread(1, appended(stage, LEFT))
+    asked = Send(NodeId(1), PreVoteRequest(Term(2), Index(5), Term(1)))
+    stage.step(3, Tick(stage.now_ns) if is_broken else MetaPersisted(1), asked)
 
 
 @breaks("I18", says="its log has Configuration(id=1")
