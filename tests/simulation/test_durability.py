@@ -106,6 +106,23 @@ def test_a_header_that_a_recovery_wrote_for_a_lying_device_is_not_missed(is_lyin
     assert any(stage.disk.durable_bytes(path, 0, SECTOR_BYTES)) is not is_lying
 
 
+def test_what_was_flushed_on_a_disk_is_known_when_it_is_put_back() -> None:
+    """Else rot there might take what nothing proves to have been flushed (FAULTS D33)."""
+    stage = DurabilityStage()
+    folders = [FOLDER]
+    durability = DiskDurability(lambda _: stage.disk, lambda _: folders[-1], lambda _: False)
+    for index, chain in stage.chains.items():
+        assert durability.has_entry(NODE, index, chain)
+    held = durability.places(NODE).held()
+    assert [each.index for each in held] == list(stage.chains)
+    folders.append("/another")
+    durability.replaced(NODE)
+    assert durability.places(NODE).held() == []
+    folders.pop()
+    durability.replaced(NODE)
+    assert durability.places(NODE).held() == held
+
+
 def test_a_bootstrap_that_a_power_cut_undid_leaves_nothing_behind() -> None:
     """Its segment has the number of the next one's."""
     disk = SimulatedDisk()

@@ -104,7 +104,7 @@ class DiskDurability:
         self._cached: dict[int, LogReader] = {}
         self._newest: dict[int, SegmentHeader] = {}  # of the segment with the last flushed entry
         self._known: dict[tuple[int, int], int] = {}  # (node, index) → chain of a durable entry
-        self._places: dict[int, Places] = {}
+        self._places: dict[str, Places] = {}  # by folder, whether its disk is in or not
         self._held: dict[int, list[Held]] = {}
         self._is_medium_as_at_start: dict[int, bool] = {}
         self._deferred_before: dict[int, int] = {}  # the newest operation of earlier incarnations
@@ -291,14 +291,14 @@ class DiskDurability:
         return self.places(node).segments_with_one_header()
 
     def places(self, node: int) -> Places:
-        if node not in self._places:
-            self._places[node] = Places(self._disk_of(node), self._folder_of(node))
-        return self._places[node]
+        folder = self._folder_of(node)
+        if folder not in self._places:
+            self._places[folder] = Places(self._disk_of(node), folder)
+        return self._places[folder]
 
     def replaced(self, node: int) -> None:
-        """Another folder is that of `node` now."""
+        """Another folder is that of `node` now, perhaps one that was before."""
         self.disk_changed(node)
-        self._places.pop(node, None)
         self._cached.pop(node, None)
 
     def disk_changed(self, node: int) -> None:
