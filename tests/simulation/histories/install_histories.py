@@ -144,7 +144,7 @@ def damage_is_found_in_a_log_that_is_being_dropped(stage: Stage, is_broken: bool
     stage.step(3, Tick(stage.now_ns), InstallLog(each.seq + 1, whole_of(stage, start)))
     stage.step(3, EntryRotted(Index(5)))
     damaged = Index(5 if is_broken else 0)
-    reply = HeartbeatReply(Term(1), 7, start.index, damaged, damaged)
+    reply = HeartbeatReply(Term(1), 1, start.index, damaged, damaged)
     stage.beat(3, 1, 0, Answer(NodeId(1), reply))
 
 
