@@ -297,6 +297,7 @@ class Workload:
             tell=cluster.ledger.tell,
             world_now=lambda: cluster.world.now_ns,
             first_lsn=Lsn(self._ground.first_lsn),
+            duplicated=lambda: cluster.network.counters.duplicated,
         )
 
 

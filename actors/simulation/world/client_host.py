@@ -56,6 +56,7 @@ class ClientHost(msgspec.Struct, frozen=True):
     first_lsn: Lsn = FIRST_LSN
     joiners: tuple[int, ...] = ()  # nodes that may become members, while others leave
     has_lost_disks: bool = False  # a lost founder's place may be reserved for a while
+    duplicated: Callable[[], int] = lambda: 0  # how many messages have been delivered twice so far
 
     @property
     def may_members_leave(self) -> bool:
