@@ -25,6 +25,7 @@ from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
+from logstore.format.configuration_body import NO_UUID
 from logstore.format.entry import EntryHeader
 from logstore.format.level import (
     COMPRESSION_LEVEL,
@@ -38,7 +39,7 @@ from logstore.format.level import (
 from logstore.format.peer_messages import HeartbeatReply
 from logstore.format.session_entries import OpenEntry
 from logstore.model import EntryKind
-from logstore.raft.effects import Persist, SaveLevel, SaveMeta, Visible
+from logstore.raft.effects import MembersChanged, Persist, SaveLevel, SaveMeta, Visible
 from logstore.raft.events import (
     ControlReceived,
     LevelRequested,
@@ -53,7 +54,8 @@ class Version:
     """Of one replica: the newest level that it reads; the level that it believes the log to have;
     the entries of this incarnation that raise it; its commit index; what it has heard of its peers
     in this term: after how many changes of its disk, boot, and the level that this boot reads, 0:
-    not known; saves of META that are not answered: number, and the level that was ordered before.
+    not known; the uuids of the members, by its log; saves of META that are not answered: number,
+    and the level that was ordered before.
     """
 
     newest: int = FIRST_LEVEL
@@ -61,6 +63,7 @@ class Version:
     entries: set[int] = field(default_factory=set)
     commit: int = -1
     heard: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    uuids: dict[int, bytes] = field(default_factory=dict)
     saving: deque[tuple[int, int]] = field(default_factory=deque)
 
 
@@ -137,6 +140,17 @@ class FormatLevels:
     @reads(TermMoved)
     def on_term(self, moved: TermMoved) -> None:
         self._versions[moved.replica.node].heard.clear()
+
+    @reads_after(MembersChanged)
+    def on_members(self, replica: Replica, _changed: MembersChanged, _step: Stepped) -> None:
+        """Nothing is known of a replica that comes under the number of another one, whose last
+        answer may have come late."""
+        version, uuids = self._versions[replica.node], self._record.electorate(replica).uuids
+        before = version.uuids or self._record.electorates.first.uuids
+        for peer in list(version.heard):
+            if before.get(peer) not in (uuids.get(peer), NO_UUID):
+                del version.heard[peer]
+        version.uuids = uuids
 
     @reads((ControlReceived, HeartbeatReply))
     def on_reply(self, replica: Replica, received: ControlReceived, step: Stepped) -> None:

@@ -16,10 +16,10 @@ from logstore.format.configuration_body import (
 )
 from logstore.format.entry import Row
 from logstore.format.level import CONFIG_LEVEL
-from logstore.format.peer_messages import PreVoteRequest
+from logstore.format.peer_messages import AppendAccepted, PreVoteRequest
 from logstore.model import EntryKind, Index, NodeId, Role, Term
-from logstore.raft.effects import MembersChanged, Send, StopLeading
-from logstore.raft.events import ControlReceived, MetaPersisted, Tick
+from logstore.raft.effects import Lead, MembersChanged, Send, StopLeading
+from logstore.raft.events import ControlReceived, MetaPersisted, StreamAnswer, Tick
 from tests.simulation.histories import level_histories
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.log_start_histories import snapshot, start_at, trim
@@ -40,8 +40,8 @@ JOINT = Configuration(2, FOUNDED.voters, tuple(map(member, (1, 2))))
 LEFT = Configuration(3, JOINT.incoming)
 
 
-def raise_log(stage: Stage) -> None:
-    level_histories.begin(stage, newest=CONFIG_LEVEL)
+def raise_log(stage: Stage, *, newest: int = CONFIG_LEVEL) -> None:
+    level_histories.begin(stage, newest=newest)
     stage.tell(client_facts.LevelAsked(CONFIG_LEVEL))
     for level in range(2, CONFIG_LEVEL + 1):
         level_histories.raised(stage, level)
@@ -60,6 +60,40 @@ def appended(stage: Stage, configuration: Configuration) -> Row:
 def changed(stage: Stage, **parts: Any) -> None:
     """The next CONFIG differs in these parts, and is committed."""
     stage.spread(1, appended(stage, msgspec.structs.replace(FOUNDED, id=2, **parts)))
+
+
+def commit_at(stage: Stage, row: Row) -> None:
+    """Without node 3."""
+    index = int(row.header.index)
+    stage.replicate(row, 1, 2)
+    stage.flush(1, 2)
+    stage.claim(2, 1, index)
+    stage.commit(1, index)
+
+
+@breaks("I21", says="all it heard of node 3 in this term is that its boot 1 reads 4")
+def a_level_is_raised_that_a_replica_in_the_place_of_a_lost_one_does_not_read(
+    stage: Stage, is_broken: bool
+) -> None:
+    """The last answer of the lost one came late, of a higher boot."""
+    raise_log(stage, newest=CONFIG_LEVEL + 1)
+    commit_at(stage, appended(stage, FOUNDED))
+    stage.tell(facts.DiskLost(3))
+    lead = Lead(NodeId(3), FIRST, 1 << 33, Index(2), Index(1), 0, Index(1))
+    stage.step(1, StreamAnswer(NodeId(3), 5, AppendAccepted(FIRST, 1, Index(1))), lead)
+    joined = member(3, b"\7" * 16)
+    for configuration in (
+        JOINT,
+        LEFT,
+        Configuration(4, LEFT.voters, learners=(joined,)),
+        Configuration(5, LEFT.voters, (*LEFT.voters, joined)),
+    ):
+        row = appended(stage, configuration)
+        commit_at(stage, row)
+        stage.idle(1, MembersChanged(row.header.index, True, configuration))
+    level_histories.hear(stage, 3, CONFIG_LEVEL + (not is_broken))
+    stage.tell(client_facts.LevelAsked(CONFIG_LEVEL + 1))
+    level_histories.appended(stage, CONFIG_LEVEL + 1)
 
 
 @breaks("I18", says="has other voters than CONFIG 1 led to")
