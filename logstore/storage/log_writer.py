@@ -242,7 +242,7 @@ class LogWriter:
           DiskFull: no spare and no space for one; nothing has changed, try again later.
         """
         log_epoch = self._log_epoch + self._has_torn_tail
-        self._open_segment(self.last, log_epoch=log_epoch, valid_end=self._last_end())
+        self._open_segment(self.last, log_epoch=log_epoch, valid_end=self._data_end)
 
     def truncate(self, first_index: Index, commit: Index = NO_INDEX) -> None:
         """Drop every entry from `first_index` on, durably: open a segment there (S7). `commit` is
@@ -370,9 +370,10 @@ class LogWriter:
         self._open_segment(self.last, log_epoch=self._log_epoch, valid_end=0)
 
     def _entry_before(self, first_index: Index) -> tuple[Row, int]:
-        """The entry that becomes the last, and the end of its frame in its data file."""
+        """The entry that becomes the last, and the end of its frame in its data file; of no use
+        where a live segment begins after that entry, whose header knows it."""
         if first_index == self.last.header.index + 1:
-            return self.last, self._last_end()
+            return self.last, self._data_end
         index = Index(first_index - 1)
         if index == self._live[0].first_index - 1:
             return row_before(self._live[0]), 0
@@ -381,12 +382,6 @@ class LogWriter:
         return entry_before(
             self._disk, self._folder, self._live, index, sector_bytes=self._options.sector_bytes
         )
-
-    def _last_end(self) -> int:
-        """The end of the last entry's frame, in the data file of the segment that holds it."""
-        header = self._current().header
-        is_empty = self.last.header.index < header.first_index
-        return header.previous_valid_end if is_empty else self._data_end
 
     def _check_none_unfinished(self) -> None:
         if self.groups_unfinished:
@@ -407,7 +402,7 @@ class LogWriter:
         kept = [header for header in self._live if header.first_index < first_index]
         header = header_after(
             before,
-            kept,
+            self._live,
             number=number,
             log_epoch=log_epoch,
             valid_end=valid_end,
@@ -434,7 +429,7 @@ class LogWriter:
         self._data_end = SEGMENT_HEADER_SIZE
         self._released = 0
         self.remove_pairs(dead)
-        if kept and header.previous_valid_end:
+        if kept:
             release_allocation(self._disk, self._folder, kept[-1], header)
         self.map_generation += 1
 

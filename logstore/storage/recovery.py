@@ -365,8 +365,7 @@ def _remove_dead(disk: Disk, folder: str, scan: FolderScan) -> None:
             disk.unlink(segment_path(folder, number, role))
     live: list[SegmentHeader] = [s.header for s in scan.map.segments if s.header is not None]
     for header, successor in pairwise(live):
-        if successor.previous_number == header.number and successor.previous_valid_end:
-            release_allocation(disk, folder, header, successor)
+        release_allocation(disk, folder, header, successor)
 
 
 def _recovered(store: MetaStore, writer: LogWriter | None, found: Verdicts) -> Recovered:

@@ -99,7 +99,7 @@ def row_before(header: SegmentHeader) -> Row:
 
 def header_after(
     before: Row,
-    kept: Sequence[SegmentHeader],
+    live: Sequence[SegmentHeader],
     *,
     number: int,
     log_epoch: int,
@@ -109,8 +109,9 @@ def header_after(
     """The header of a segment that begins after the entry `before`, for its Raft file.
 
     Args:
-      kept: the live segments before it, the newest last.
-      valid_end: the end of the last live frame in the newest of them.
+      live: the live segments, the newest last. Where one begins at the same entry, the new one
+        follows the same segment, of which the files may be missing now.
+      valid_end: the end of the last live frame in the newest one that begins before.
       ids: of the cluster, the replica and the new segment.
     """
     cluster_id, replica_uuid, segment_uuid = ids
@@ -128,15 +129,24 @@ def header_after(
         base_timestamp_ns=before.header.timestamp_ns,
         base_cumulative_bytes=before.header.cumulative_bytes,
     )
-    if not kept:
-        return header
-    return msgspec.structs.replace(
-        header,
-        previous_number=kept[-1].number,
-        previous_uuid=kept[-1].segment_uuid,
-        previous_first_index=kept[-1].first_index,
-        previous_valid_end=valid_end,
-    )
+    for old in reversed(live):
+        if old.first_index == header.first_index:
+            return msgspec.structs.replace(
+                header,
+                previous_number=old.previous_number,
+                previous_uuid=old.previous_uuid,
+                previous_first_index=old.previous_first_index,
+                previous_valid_end=old.previous_valid_end,
+            )
+        if old.first_index < header.first_index:
+            return msgspec.structs.replace(
+                header,
+                previous_number=old.number,
+                previous_uuid=old.segment_uuid,
+                previous_first_index=old.first_index,
+                previous_valid_end=valid_end,
+            )
+    return header
 
 
 def row_at_start(start: LogStart, *, timestamp_ns: int = 0, cumulative_bytes: int = 0) -> Row:
@@ -230,7 +240,10 @@ def write_headers_durable(
 def release_allocation(
     disk: Disk, folder: str, header: SegmentHeader, successor: SegmentHeader
 ) -> None:
-    """Cut the files of a closed segment after their last live frame and record (S7)."""
+    """Cut the files of a closed segment after their last live frame and record (S7). Where a
+    segment between the two is missing, the successor says nothing of this one's end."""
+    if successor.previous_number != header.number or not successor.previous_valid_end:
+        return
     sizes = {
         FileRole.DATA: successor.previous_valid_end,
         FileRole.RAFT: record_position(header, successor.first_index),

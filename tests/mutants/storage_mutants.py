@@ -152,10 +152,20 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "valid-end-of-an-empty-segment",
         "SAFETY S7",
-        f"{LOG_WRITER}._last_end",
-        "return header.previous_valid_end if is_empty else self._data_end",
-        "return self._data_end",
+        f"{SEGMENT}:header_after",
+        "if old.first_index == header.first_index:",
+        "if old.first_index == header.first_index < 0:",
         "the end of an empty segment is taken for that of the one before, and live frames are cut",
+    ),
+    mutant(
+        "segment-cut-at-the-end-of-a-missing-one",
+        "SAFETY S7, FAULTS D20",
+        f"{SEGMENT}:release_allocation",
+        "if successor.previous_number != header.number or not successor.previous_valid_end:",
+        "if not successor.previous_valid_end:",
+        "a segment is cut where its successor says that the missing one between them ends",
+        unreachable="the world's media damage sectors and never lose whole files;"
+        " tests/unit/test_storage_log_writer.py loses a pair",
     ),
     mutant(
         "closed-segment-cut-one-record-short",

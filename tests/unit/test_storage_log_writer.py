@@ -275,3 +275,47 @@ def test_a_group_that_no_segment_here_holds_gets_a_larger_one() -> None:
     assert trial.recovered.last.header.index == 3
     assert trial.recovered.faulty == ()
     assert LogReader(trial.disk, FOLDER).read_body(Index(2))
+
+
+def with_a_missing_pair() -> StorageTrial:
+    """Entries 1 to 5 in pair 1; 6, the shorter, in pair 2, which is lost; pair 3 is empty."""
+    trial = started()
+    trial.commit(1, [800] * 5)
+    trial.writer.roll()
+    trial.commit(1, [8])
+    trial.writer.roll()
+    trial.disk.kill_process()
+    for role in FileRole:
+        trial.disk.remove(segment_path(FOLDER, 2, role))
+    trial.recovered = trial.recover()
+    return trial
+
+
+@pytest.mark.parametrize("is_truncation", [False, True])
+def test_a_segment_that_opens_after_a_missing_one_leaves_the_one_before_that_as_it_is(
+    is_truncation: bool,
+) -> None:
+    """The end of the missing pair's frames was taken for that of the pair before it, which was cut
+    there."""
+    trial = with_a_missing_pair()
+    before = trial.disk.content(segment_path(FOLDER, 1, FileRole.DATA))
+    if is_truncation:
+        trial.commit(1, [8])
+        trial.writer.truncate(Index(7))
+    else:
+        trial.writer.roll()
+    assert trial.disk.content(segment_path(FOLDER, 1, FileRole.DATA)) == before
+    trial.restart()
+    assert [(each.first, each.last) for each in trial.recovered.faulty] == [(6, 6)]
+    assert trial.recovered.last.header.index == 6
+
+
+def test_a_segment_that_opens_after_a_missing_one_still_names_it() -> None:
+    """SAFETY S10: its files may come back, and are of the log then."""
+    trial = with_a_missing_pair()
+    third = read_header(trial.disk, segment_path(FOLDER, 3, FileRole.RAFT))
+    assert third.previous_number == 2
+    trial.writer.roll()
+    fourth = read_header(trial.disk, segment_path(FOLDER, 4, FileRole.RAFT))
+    names = ["previous_number", "previous_uuid", "previous_first_index", "previous_valid_end"]
+    assert [getattr(fourth, name) for name in names] == [getattr(third, name) for name in names]
