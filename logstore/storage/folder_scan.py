@@ -145,7 +145,8 @@ def _is_below(segments: SegmentMap, number: int) -> bool:
 
 
 def check_holds_no_entry(disk: Disk, folder: str, number: int) -> None:
-    """A pair that held entries and has no valid header is damage: stop, never skip it."""
+    """A pair that held entries and has no valid header is damage: stop, never skip it. Nor one that
+    cannot be read, which proves nothing: it may be read again later (S10)."""
     for role in FileRole:
         path = segment_path(folder, number, role)
         try:
@@ -153,13 +154,16 @@ def check_holds_no_entry(disk: Disk, folder: str, number: int) -> None:
         except FileNotFoundError:
             continue
         try:
-            start = read_salvaged(disk, handle, SEGMENT_HEADER_SIZE, _ENTRY_SEARCH_BYTES)
+            start = read_salvaged(
+                disk, handle, SEGMENT_HEADER_SIZE, _ENTRY_SEARCH_BYTES, unreadable=b"?"
+            )
         finally:
             disk.close(handle)
         if any(start):
             raise CorruptData(
                 path, 0, expected="a segment header in one of the two files",
-                got="none, but entries behind it; replace this replica",
+                got="none, but entries behind it, or sectors that the device refuses to read: if it"
+                " reads them again, start it again; else replace this replica",
             )  # fmt: skip
 
 
@@ -220,17 +224,20 @@ def read_salvaged(
     disk: Disk, handle: int, offset: int, size: int, *, unreadable: bytes = b"\0"
 ) -> bytes:
     """Bytes at `offset`; a sector that the device refuses to read is zeros: damage, not the end
-    (Q5). `unreadable`: one byte, which a sector that is asked for as a whole is filled with."""
+    (Q5). `unreadable`: one byte, which a sector that is asked for as a whole is filled with, also
+    the last one of the file."""
     try:
         return disk.read(handle, offset, size)
     except CorruptData:
-        end = min(offset + size, disk.size(handle))
+        file_end = disk.size(handle)
+        end = min(offset + size, file_end)
     pieces = []
     while offset < end:
         step = min(SECTOR_BYTES - offset % SECTOR_BYTES, end - offset)
         try:
             pieces.append(disk.read(handle, offset, step))
         except CorruptData:
-            pieces.append((unreadable if step == SECTOR_BYTES else b"\0") * step)
+            is_whole = offset % SECTOR_BYTES == 0 and step in (SECTOR_BYTES, file_end - offset)
+            pieces.append((unreadable if is_whole else b"\0") * step)
         offset += step
     return b"".join(pieces)

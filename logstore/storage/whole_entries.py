@@ -127,7 +127,7 @@ class WholeEntries:
             if self._log.headless_end:
                 raise _NotWhole(
                     f"both headers of segment {self._log.headless_end} are damaged, and it holds "
-                    "entries"
+                    "entries, or sectors that the device refuses to read"
                 )
             if not self._log.segments:
                 raise _NotWhole("no segment of the log is left")

@@ -277,6 +277,16 @@ MUTANTS: tuple[Mutant, ...] = (
         " names are durable before anything in them is; tests remove files",
     ),
     mutant(
+        "unreadable-segment-taken-for-an-empty-one",
+        "SAFETY S10, Q5",
+        f"{FOLDER_SCAN}:check_holds_no_entry",
+        'unreadable=b"?"',
+        'unreadable=b"\\0"',
+        "a segment of which the device refuses to read every sector is removed as a spare",
+        unreachable="the world's media damage one header of a segment at most;"
+        " tests/unit/test_storage_recovery.py makes all of one unreadable",
+    ),
+    mutant(
         "vote-kept-when-the-log-raises-the-term",
         "SAFETY section 4",
         f"{RECOVERY}:_recover_log",

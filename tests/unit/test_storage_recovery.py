@@ -236,6 +236,47 @@ def test_an_unreadable_sector_is_damage_of_what_lies_there() -> None:
     assert faulty(trial) == []
 
 
+def with_an_unreadable_newest_pair(first_sector: int) -> StorageTrial:
+    """The newest pair has a flushed entry, and the device refuses to read any sector of it from
+    this one on."""
+    trial = started([8])
+    trial.writer.roll()
+    trial.commit(1, [8])
+    for role in FileRole:
+        path = segment_path(FOLDER, 2, role)
+        for sector in range(first_sector, trial.disk.file_named(path).size // SECTOR_BYTES):
+            trial.disk.set_unreadable(path, sector)
+    return trial
+
+
+def read_again(trial: StorageTrial) -> None:
+    """The device returns what it refused to."""
+    for path in trial.disk.paths():
+        trial.disk.file_named(path).unreadable.clear()
+
+
+def test_a_pair_that_cannot_be_read_is_not_taken_for_an_empty_one() -> None:
+    """SAFETY S10: it was removed as a spare, although the device might read it again."""
+    trial = with_an_unreadable_newest_pair(0)
+    with pytest.raises(CorruptData, match="start it again"):
+        trial.restart()
+    read_again(trial)
+    trial.restart()
+    assert (trial.recovered.last.header.index, faulty(trial)) == (2, [])
+
+
+def test_a_sector_at_the_end_of_a_file_that_cannot_be_read_is_not_taken_for_zeros() -> None:
+    """Of a closed file, whose last sector is not a whole one."""
+    trial = started()
+    handle = trial.disk.create(segment_path(FOLDER, 9, FileRole.DATA))
+    trial.disk.write(handle, 4096, [b"entry"])
+    trial.disk.flush(handle)
+    trial.disk.sync_folder(FOLDER)
+    trial.disk.set_unreadable(segment_path(FOLDER, 9, FileRole.DATA), FIRST)
+    with pytest.raises(CorruptData, match="start it again"):
+        trial.restart()
+
+
 def test_a_record_of_another_history_is_what_the_chain_cannot_explain() -> None:
     """FAULTS D15: a chunk of an older life put back; its CRCs are good, the chain tells."""
     trial = started([0] * 4, [0] * 4)

@@ -9,18 +9,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData, FolderRefused, UnsupportedLevel
 from logstore.format.group import FRAME_HEADER_SIZE
 from logstore.format.level import NEWEST_LEVEL, level_kind
 from logstore.format.meta import InstallMark, LogStart
 from logstore.format.raft_record import RECORD_SIZE
-from logstore.format.segment_header import SEGMENT_HEADER_SIZE
+from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole
+from logstore.limits import SECTOR_BYTES
 from logstore.model import Codec, ReplicaState
 from logstore.storage.disk import RealDisk
 from logstore.storage.folder_log import FolderLog, read_folder_log
 from logstore.storage.meta_store import META_NAMES, read_meta
-from logstore.storage.segment import read_header
+from logstore.storage.segment import read_header, segment_path
 from logstore.storage.whole_entries import NotTaken, WholeBatch, WholeEntries
+from tests.crash.storage_trial import FOLDER as TRIAL_FOLDER
+from tests.crash.storage_trial import StorageTrial
 from tests.unit.compressed_batches import TEXT, compressed
 from tests.unit.folder_stage import (
     CLUSTER,
@@ -474,3 +478,19 @@ def test_a_folder_that_can_only_be_read_is_read(folder: Path) -> None:
     for path in folder.iterdir():
         os.chmod(path, 0o400)
     assert Found(folder).lsns[-1] == LAST_LSN
+
+
+def test_a_newest_pair_that_cannot_be_read_leaves_an_unknown_end() -> None:
+    """SAFETY S10: it may hold entries."""
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    trial.writer.roll()
+    trial.commit(1, [8])
+    for role in FileRole:
+        path = segment_path(TRIAL_FOLDER, 2, role)
+        for sector in range(trial.disk.file_named(path).size // SECTOR_BYTES):
+            trial.disk.set_unreadable(path, sector)
+    walk = WholeEntries(trial.disk, read_folder_log(trial.disk, TRIAL_FOLDER))
+    assert list(walk.batches()) == []
+    assert walk.not_taken is not None
+    assert "sectors that the device refuses to read" in walk.not_taken.reason
