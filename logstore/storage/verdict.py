@@ -52,13 +52,13 @@ from logstore.storage.sealed import Summing, WholeRecords, proved_records, whole
 from logstore.storage.segment import (
     aligned,
     read_summary,
-    record_position,
     row_at_start,
     row_before,
     segment_name,
     segment_path,
 )
 from logstore.storage.segment_map import LiveSegment, SegmentMap
+from logstore.storage.torn_tail import has_torn_tail
 
 _CHUNK_BYTES = 1 * MIB
 _ZERO_RECORD = bytes(RECORD_SIZE)
@@ -304,7 +304,15 @@ class _Walk:
                 found.skip_to(index)
             index = found.next_index
         if not self.segment.is_sealed:
-            found.has_torn_tail = self._has_bytes_after(found, tick)
+            found.has_torn_tail = has_torn_tail(
+                self.disk,
+                self.header,
+                data=self.data,
+                raft=self.raft,
+                data_end=found.data_end,
+                next_index=found.next_index,
+                tick=tick,
+            )
             if found.summing is not None:
                 found.summing.add_records(self._records_taken(found))
 
@@ -450,19 +458,3 @@ class _Walk:
                 if self._unpack(raw, slot * RECORD_SIZE, index) is not None:
                     return index
         return Index(self.header.first_index - 1)
-
-    def _has_bytes_after(self, found: Verdicts, tick: Callable[[], None]) -> bool:
-        """Whether any bytes follow the last entry. Nothing may be appended among them: nothing is
-        overwritten in place, and an old frame after a new one could pass for its successor (S7). An
-        unreadable sector may have some: it may be read again later."""
-        ends = (
-            (self.data, found.data_end),
-            (self.raft, record_position(self.header, found.next_index)),
-        )
-        for handle, start in ends:
-            while raw := read_salvaged(self.disk, handle, start, _CHUNK_BYTES, unreadable=b"?"):
-                if raw.count(0) != len(raw):
-                    return True
-                start += len(raw)
-                tick()
-        return False

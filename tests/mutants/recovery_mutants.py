@@ -287,6 +287,16 @@ MUTANTS: tuple[Mutant, ...] = (
         " tests/unit/test_storage_recovery.py makes all of one unreadable",
     ),
     mutant(
+        "unreadable-records-taken-for-unwritten-ones",
+        "SAFETY section 4, Q5",
+        "logstore.storage.torn_tail:has_torn_tail",
+        "if not _is_readable(disk, raft, place, tick=tick):",
+        "if place < 0:",
+        "newest entries of which neither records nor frames can be read are discarded as torn",
+        unreachable="a loss that nothing proves takes two faults, which the world spares;"
+        " tests/unit/test_storage_recovery.py makes both files unreadable",
+    ),
+    mutant(
         "vote-kept-when-the-log-raises-the-term",
         "SAFETY section 4",
         f"{RECOVERY}:_recover_log",

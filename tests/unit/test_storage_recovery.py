@@ -277,6 +277,41 @@ def test_a_sector_at_the_end_of_a_file_that_cannot_be_read_is_not_taken_for_zero
         trial.restart()
 
 
+def test_entries_that_cannot_be_read_are_not_taken_for_torn_ones() -> None:
+    """SAFETY section 4: no record can be read either, so nothing says that there is none."""
+    trial = with_an_unreadable_newest_pair(FIRST)
+    with pytest.raises(CorruptData, match="start it again"):
+        trial.restart()
+    read_again(trial)
+    trial.restart()
+    assert (trial.recovered.last.header.index, faulty(trial)) == (2, [])
+
+
+def test_entries_that_cannot_be_read_beside_others_are_not_taken_for_torn_ones() -> None:
+    """The block of their records begins with that of an entry that is whole."""
+    trial = started([8], [8])
+    trial.disk.set_unreadable(RAFT, FIRST)
+    trial.disk.set_unreadable(DATA, FIRST + 1)
+    with pytest.raises(CorruptData, match="start it again"):
+        trial.restart()
+    read_again(trial)
+    trial.restart()
+    assert (trial.recovered.last.header.index, faulty(trial)) == (2, [])
+
+
+def test_a_block_of_records_that_cannot_be_read_leaves_a_torn_tail_torn() -> None:
+    """One fault and a crash: the device refuses whole blocks of 4 KiB, also what was never written
+    after the last record."""
+    trial = started([8])
+    trial.append(1, [800])
+    trial.disk.damage(DATA, FIRST + 2, b"")
+    for sector in range(FIRST, trial.disk.file_named(RAFT).size // SECTOR_BYTES):
+        trial.disk.set_unreadable(RAFT, sector)
+    trial.restart()
+    assert (trial.recovered.last.header.index, faulty(trial)) == (1, [])
+    assert segment_count(trial) == 2
+
+
 def test_a_record_of_another_history_is_what_the_chain_cannot_explain() -> None:
     """FAULTS D15: a chunk of an older life put back; its CRCs are good, the chain tells."""
     trial = started([0] * 4, [0] * 4)
