@@ -135,24 +135,31 @@ class LogWriter:
         appended after a torn tail."""
         if self._has_torn_tail:
             return True
-        pair = self._current()
-        slots = self.last.header.index + 1 - pair.header.first_index + len(entries)
-        return self._end_after(entries) > pair.data_capacity or slots > pair.records_capacity
+        if self._slots_used + len(entries) > self._current().records_capacity:
+            return True
+        return self._end_after(entries) > self._current().data_capacity
 
     def make_room(self, entries: Sequence[EntryToWrite]) -> None:
         """Open the next segment if `needs_roll`. Make it larger than usual if the group is: limits
-        bound what is admitted here, not what is replicated to here.
+        bound what is admitted here, not what is replicated to here. An empty segment is replaced
+        where its Raft file is too short: a tail was lost, or there was no space to make it again.
 
         Raises:
           DiskFull: there is no space, and the entries still do not fit; try again once there is.
         """
-        if self._has_torn_tail or self.last.header.index >= self._current().header.first_index:
+        used = self._slots_used
+        if self._has_torn_tail or used or len(entries) > self._current().records_capacity:
             self.roll()
         pair, end = self._current(), self._end_after(entries)
         if end > pair.data_capacity:
             self.is_disk_full = True  # unless the allocation succeeds
             self._disk.allocate(pair.data, end)
             pair.data_capacity, self.is_disk_full = end, False
+
+    @property
+    def _slots_used(self) -> int:
+        """Entries of the open segment."""
+        return self.last.header.index + 1 - self._current().header.first_index
 
     def _end_after(self, entries: Sequence[EntryToWrite]) -> int:
         start = aligned(self._data_end, self._options.sector_bytes)
@@ -318,16 +325,19 @@ class LogWriter:
     def is_half_full(self) -> bool:
         """Whether a spare should have been prepared by now (S9)."""
         pair = self._current()
-        slots = self.last.header.index + 1 - pair.header.first_index
-        return 2 * self._data_end > pair.data_capacity or 2 * slots > pair.records_capacity
+        return (
+            2 * self._data_end > pair.data_capacity or 2 * self._slots_used > pair.records_capacity
+        )
 
     def room(self) -> tuple[int, int]:
         """Bytes and entries that the open segment still takes; none after a torn tail."""
         if self._has_torn_tail:
             return 0, 0
         pair = self._current()
-        slots = self.last.header.index + 1 - pair.header.first_index
-        return max(0, pair.data_capacity - self._data_end), pair.records_capacity - slots
+        return (
+            max(0, pair.data_capacity - self._data_end),
+            pair.records_capacity - self._slots_used,
+        )
 
     def prepare_spare(self) -> bool:
         """Reserve the next pair's files. False: no space; `is_disk_full` is

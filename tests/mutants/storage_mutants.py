@@ -133,6 +133,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "a truncation within the segment writes new entries over the removed ones",
     ),
     mutant(
+        "empty-segment-kept-with-a-short-raft-file",
+        "FAULTS D12",
+        f"{LOG_WRITER}.make_room",
+        " or len(entries) > self._current().records_capacity",
+        "",
+        "an empty segment whose Raft file lost its tail is never left, and nothing is appended",
+        unreachable="the world's media damage sectors and never cut files;"
+        " tests/unit/test_storage_log_writer.py cuts one",
+    ),
+    mutant(
         "segment-headers-not-flushed",
         "SAFETY S7",
         f"{SEGMENT}:write_headers_durable",

@@ -319,3 +319,51 @@ def test_a_segment_that_opens_after_a_missing_one_still_names_it() -> None:
     fourth = read_header(trial.disk, segment_path(FOLDER, 4, FileRole.RAFT))
     names = ["previous_number", "previous_uuid", "previous_first_index", "previous_valid_end"]
     assert [getattr(fourth, name) for name in names] == [getattr(third, name) for name in names]
+
+
+def with_a_short_raft_file(*, is_lost: bool) -> StorageTrial:
+    """Pair 2 is empty, and its Raft file ends after the header: its tail was cut, or it was lost
+    and there was no space to make it again."""
+    trial = started()
+    trial.commit(1, [8])
+    trial.writer.roll()
+    trial.disk.kill_process()
+    raft = segment_path(FOLDER, 2, FileRole.RAFT)
+    if is_lost:
+        trial.disk.remove(raft)
+    else:
+        trial.disk.cut(raft, 4096)
+    trial.restart()
+    return trial
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("has_spare", [False, True])
+def test_an_empty_segment_with_a_short_raft_file_is_replaced(
+    is_lost: bool, has_spare: bool
+) -> None:
+    """It was neither rolled nor enlarged, so the writer tried again for ever."""
+    trial = with_a_short_raft_file(is_lost=is_lost)
+    if has_spare:
+        trial.writer.prepare_spare()
+        trial.disk.fill()
+    entries = trial.group(1, [8, 8])
+    trial.writer.make_room(entries)
+    assert not trial.writer.needs_roll(entries)
+    trial.finish(trial.writer.append(entries))
+    trial.restart()
+    assert trial.recovered.last.header.index == 3
+
+
+def test_without_space_an_empty_segment_with_a_short_raft_file_is_a_full_disk() -> None:
+    """SAFETY S9."""
+    trial = with_a_short_raft_file(is_lost=False)
+    trial.disk.fill()
+    entries = trial.group(1, [8])
+    with pytest.raises(DiskFull):
+        trial.writer.make_room(entries)
+    assert trial.writer.is_disk_full
+    trial.disk.free_space()
+    trial.writer.make_room(entries)
+    assert not trial.writer.is_disk_full
+    trial.finish(trial.writer.append(entries))
