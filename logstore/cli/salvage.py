@@ -86,7 +86,7 @@ def salvage(
 
 
 def _size_bytes(log: FolderLog) -> int | None:
-    if log.newest is None or log.base_bytes is None:
+    if log.newest is None or not log.is_end_known or log.base_bytes is None:
         return None
     return log.newest.cumulative_bytes - log.base_bytes
 

@@ -13,17 +13,19 @@ import msgspec
 
 from logstore.errors import CorruptData, FolderRefused, FormatError, UnsupportedVersion
 from logstore.format.entry import EntryHeader, Row
+from logstore.format.group import frame_size
 from logstore.format.level import NEWEST_LEVEL, check_level, level_of
 from logstore.format.meta import Meta
 from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, SegmentHeader
-from logstore.limits import MIB
+from logstore.limits import KIB, MIB
 from logstore.model import Index, ReplicaState
 from logstore.storage.disk import Disk
 from logstore.storage.folder_scan import check_holds_no_entry, check_is_ours, read_salvaged
 from logstore.storage.meta_store import newest_meta
 from logstore.storage.salvage import salvage_folder
 from logstore.storage.segment import (
+    read_header,
     record_position,
     row_at_start,
     row_before,
@@ -38,6 +40,8 @@ _CHUNK_RECORDS = MIB // RECORD_SIZE
 _ZERO_RECORD = bytes(RECORD_SIZE)
 # A sector that the device refuses to read is no unwritten space.
 _UNREADABLE = b"?"
+# How far after the last entry bytes of another one are looked for: it begins at the next sector.
+TORN_SEARCH_BYTES = 64 * KIB
 
 
 class RecordSlot(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +64,9 @@ class FolderLog(msgspec.Struct, frozen=True):
       segments: the live ones, by index; one without a header is missing.
       commit: the highest index that META or a newest record says is committed.
       newest: the newest entry with a whole record, or the position that the newest header
-        begins after; None: entries follow of which nothing is known.
+        begins after; None: no header is left.
+      is_end_known: False: entries may follow `newest`, for the records of the newest Raft file
+        are lost from there on, or it has another pair after it without a header.
       faults: what is damaged in META and headers, and what follows from it.
       is_start_known: False: without META, entries before `base` may have been trimmed or lost.
       headless_end: the number of a pair after all others that holds entries and of which both
@@ -75,6 +81,7 @@ class FolderLog(msgspec.Struct, frozen=True):
     segments: tuple[LiveSegment, ...]
     commit: Index
     newest: EntryHeader | None
+    is_end_known: bool
     faults: tuple[str, ...]
     is_start_known: bool
     headless_end: int
@@ -110,7 +117,7 @@ def read_folder_log(disk: Disk, folder: str) -> FolderLog:
             f"{folder}: META and every segment header are damaged or gone, so nothing says what "
             "the rest is; salvage another replica's folder"
         )
-    commit, newest = _newest(disk, folder, segments, base)
+    commit, newest, is_end_known = _newest(disk, folder, segments, base)
     headless_end = _headless_end(disk, folder, numbers, headers)
     return FolderLog(
         folder=folder,
@@ -120,7 +127,8 @@ def read_folder_log(disk: Disk, folder: str) -> FolderLog:
         base_bytes=_base_bytes(disk, folder, headers, base),
         segments=segments,
         commit=commit,
-        newest=None if headless_end else newest,
+        newest=newest,
+        is_end_known=is_end_known and not headless_end,
         faults=tuple(faults),
         is_start_known=meta is not None or base.header.index == 0,
         headless_end=headless_end,
@@ -248,23 +256,56 @@ def _base_bytes(disk: Disk, folder: str, headers: Sequence[SegmentHeader], base:
 
 def _newest(
     disk: Disk, folder: str, segments: Sequence[LiveSegment], base: Row
-) -> tuple[Index, EntryHeader | None]:
-    """The highest commit index known, and the newest whole record's entry. Each record has the
-    commit index of its time, so the newest segment with a record knows it. If one did not,
-    less would be certain, never more."""
+) -> tuple[Index, EntryHeader | None, bool]:
+    """The highest commit index known, the newest whole record's entry, and whether it is the last.
+    Each record has the commit index of its time, so the newest segment with a record knows it. If
+    one did not, less would be certain, never more."""
     commit = base.header.index
+    newest = base.header if not segments else None
+    is_end_known = True
     for segment in reversed(segments):
         header = segment.header
         if header is None:
             continue
-        newest = row_before(header).header
+        last = None
         for slot in record_slots(disk, folder, segment, header, segment.first_index):
             if slot.record is not None:
-                newest = slot.record.header
-                commit = max(commit, slot.record.commit_known)
-        if newest.index >= segment.first_index or newest.index == base.header.index:
-            return commit, newest
-    return commit, base.header if not segments else None
+                last = slot.record
+                commit = max(commit, last.commit_known)
+        if newest is None:
+            newest = row_before(header).header if last is None else last.header
+            is_end_known = _is_end_known(disk, folder, header, last)
+        if last is not None or segment.first_index == base.header.index + 1:
+            break
+    return commit, newest, is_end_known
+
+
+def _is_end_known(disk: Disk, folder: str, header: SegmentHeader, last: RaftRecord | None) -> bool:
+    """Whether there is space for a record after the newest segment's last one, which is unused. It
+    was allocated before the first entry, so without it a part of the Raft file is lost, or all of
+    it where neither header nor record is whole; unless no frame can follow either."""
+    next_index = header.first_index if last is None else Index(last.header.index + 1)
+    raft = segment_path(folder, header.number, FileRole.RAFT)
+    try:
+        if last is None:
+            read_header(disk, raft)
+        handle = disk.open_read(raft)
+    except (FormatError, CorruptData, FileNotFoundError):
+        size = 0
+    else:
+        size = disk.size(handle)
+        disk.close(handle)
+    if size >= record_position(header, next_index) + RECORD_SIZE:
+        return True
+    try:
+        handle = disk.open_read(segment_path(folder, header.number, FileRole.DATA))
+    except FileNotFoundError:
+        return True
+    end = SEGMENT_HEADER_SIZE if last is None else last.frame_offset + frame_size(last.header)
+    try:
+        return not any(read_salvaged(disk, handle, end, TORN_SEARCH_BYTES, unreadable=_UNREADABLE))
+    finally:
+        disk.close(handle)
 
 
 def _headless_end(

@@ -189,7 +189,8 @@ def _complete(
     disk: Disk, folder: str, header: SegmentHeader, options: SegmentOptions, *, is_newest: bool
 ) -> None:
     """Write a missing or damaged header from its twin, durably: a half-opened pair is completed,
-    and its truncation stands."""
+    and its truncation stands. Both files of such a pair have their space; where a Raft file has
+    not, its records are lost, which this start and the next ones tell from its size."""
     for role, size in pair_sizes(options).items():
         path = segment_path(folder, header.number, role)
         image = msgspec.structs.replace(header, role=role)
@@ -202,7 +203,8 @@ def _complete(
         except (FormatError, CorruptData):
             handle = disk.open_write(path)
         try:
-            _allocate(disk, handle, size if is_newest else SEGMENT_HEADER_SIZE)
+            is_filled = is_newest and role == FileRole.DATA
+            _allocate(disk, handle, size if is_filled else SEGMENT_HEADER_SIZE)
             disk.write(handle, 0, [image.pack()])
             disk.flush(handle)
         finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logstore.errors import CorruptData
+from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.limits import KIB, MIB
 from logstore.model import Index
@@ -42,13 +43,21 @@ def has_torn_tail(
 
     Raises:
       CorruptData: there are some, and they may be entries: a record that would prove them cannot be
-        read.
+        read, or was lost with the end of the Raft file.
     """
     place = record_position(header, next_index)
     if not (
         _has_bytes(disk, data, data_end, tick=tick) or _has_bytes(disk, raft, place, tick=tick)
     ):
         return False
+    name = segment_name(header.number, FileRole.RAFT)
+    if disk.size(raft) < place + RECORD_SIZE:
+        # The file was allocated before the first entry, with space for the record of each.
+        raise CorruptData(
+            name, place, expected=f"the record of entry {next_index}, or unwritten space",
+            got="the end of the file, a part of which was lost, and bytes in the data file that may"
+            " be entries; replace this replica, or take what is whole with `logstore salvage`",
+        )  # fmt: skip
     if not _is_readable(disk, raft, place, tick=tick):
         # The block of the last record may be what cannot be read, and the tail torn: one fault and
         # a crash. Two faults, or a block that has records of lost entries only, are neither.
@@ -58,8 +67,7 @@ def has_torn_tail(
             and _is_readable(disk, data, data_end, tick=tick)
         ):
             raise CorruptData(
-                segment_name(header.number, FileRole.RAFT), place,
-                expected=f"the record of entry {next_index}, or unwritten space",
+                name, place, expected=f"the record of entry {next_index}, or unwritten space",
                 got="sectors that the device refuses to read, as may be entries from there on: if"
                 " it reads them again, start it again; else replace this replica",
             )  # fmt: skip

@@ -11,7 +11,9 @@ go.
     absent or bad   valid, chained, in lineage   any                                      whole
     anything else                                yes                                      not whole
     absent          otherwise                    no                                       the end
+    lost            otherwise                    no                                       not whole
 
+A record is lost where the newest Raft file ends before it or is gone, and bytes of a frame follow.
 A slot with bytes that are no record proves what a record does: one is never half written
 (SAFETY Q12).
 """
@@ -31,10 +33,10 @@ from logstore.format.group import FRAME_HEADER_SIZE, FrameHeader, frame_size, un
 from logstore.format.level import NEWEST_LEVEL, check_level, level_of
 from logstore.format.raft_record import RaftRecord, record_from_frame
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, SegmentHeader
-from logstore.limits import KIB, MESSAGE_MAX_BYTES, SECTOR_BYTES
+from logstore.limits import MESSAGE_MAX_BYTES, SECTOR_BYTES
 from logstore.model import Index
 from logstore.storage.disk import Disk
-from logstore.storage.folder_log import FolderLog, RecordSlot, record_slots
+from logstore.storage.folder_log import TORN_SEARCH_BYTES, FolderLog, RecordSlot, record_slots
 from logstore.storage.folder_scan import read_salvaged
 from logstore.storage.segment import aligned, row_before, segment_name, segment_path
 from logstore.storage.segment_map import LiveSegment
@@ -42,8 +44,6 @@ from logstore.storage.segment_map import LiveSegment
 # Entries above the commit index whose LSNs are remembered, until a later one knows more. A replica
 # has far fewer; of one that had more, fewer LSNs were certain.
 _UNCERTAIN_MAX = 65_536
-# How far after the last entry bytes of a torn one are looked for: it begins at the next sector.
-_TORN_SEARCH_BYTES = 64 * KIB
 
 
 class WholeBatch(msgspec.Struct, frozen=True, gc=False):
@@ -137,7 +137,7 @@ class WholeEntries:
     def _end(self, end: _NotWhole) -> NotTaken:
         newest, last = self._log.newest, self.last.header
         last_lsn = size_bytes = None
-        if newest is not None and newest.index > last.index:
+        if newest is not None and self._log.is_end_known and newest.index > last.index:
             last_lsn = newest.next_lsn - 1
             if self._last_bytes is not None:
                 size_bytes = newest.cumulative_bytes - self._last_bytes
@@ -163,8 +163,13 @@ class WholeEntries:
                         raise _NotWhole(data.why(slot))
                     break
                 yield from self._take(*found)
-            if not segment.is_sealed:
-                self.has_torn_tail = data.has_bytes_after()
+            if not segment.is_sealed and data.has_bytes_after():
+                if not self._log.is_end_known:
+                    name = segment_name(header.number, FileRole.RAFT)
+                    raise _NotWhole(
+                        f"its frame is damaged or torn, and its record was lost with {name}"
+                    )
+                self.has_torn_tail = True
 
     def _slots(self, segment: LiveSegment, header: SegmentHeader) -> Iterator[RecordSlot]:
         """Those of the records, and after the end of the newest Raft file, which may be gone or
@@ -284,7 +289,7 @@ class _PairData:
         return None
 
     def has_bytes_after(self) -> bool:
-        return self._end is not None and any(self._read(self._end, _TORN_SEARCH_BYTES))
+        return self._end is not None and any(self._read(self._end, TORN_SEARCH_BYTES))
 
     def why(self, slot: RecordSlot) -> str:
         state = "missing" if slot.is_unused else "damaged"

@@ -287,6 +287,26 @@ MUTANTS: tuple[Mutant, ...] = (
         " tests/unit/test_storage_recovery.py makes all of one unreadable",
     ),
     mutant(
+        "lost-records-taken-for-unwritten-ones",
+        "SAFETY section 4, FAULTS D12",
+        "logstore.storage.torn_tail:has_torn_tail",
+        "if disk.size(raft) < place + RECORD_SIZE:",
+        "if place < 0:",
+        "without the newest Raft file's tail an entry that is damaged is discarded as torn",
+        unreachable="the world's media damage sectors and never cut files;"
+        " tests/unit/test_storage_recovery.py cuts one",
+    ),
+    mutant(
+        "raft-file-made-again-with-space-for-lost-records",
+        "SAFETY section 4, FAULTS D12",
+        f"{FOLDER_SCAN}:_complete",
+        "is_filled = is_newest and role == FileRole.DATA",
+        "is_filled = is_newest",
+        "the records that were lost with the newest Raft file look unwritten",
+        unreachable="the world's media damage sectors and never lose whole files;"
+        " tests/unit/test_storage_recovery.py removes one",
+    ),
+    mutant(
         "unreadable-records-taken-for-unwritten-ones",
         "SAFETY section 4, Q5",
         "logstore.storage.torn_tail:has_torn_tail",

@@ -312,6 +312,28 @@ def test_a_block_of_records_that_cannot_be_read_leaves_a_torn_tail_torn() -> Non
     assert segment_count(trial) == 2
 
 
+@pytest.mark.parametrize("size", [None, 0, 4096, 4096 + SECTOR_BYTES])
+def test_without_its_raft_file_the_newest_pair_has_no_torn_tail(size: int | None) -> None:
+    """No record can say that there was none: entries 5 and 6 were acknowledged. Another start finds
+    the same, and nothing is discarded."""
+    trial = started([0] * 4, [8], [8])
+    before = trial.disk.content(DATA)
+    if size is None:
+        trial.disk.remove(RAFT)
+    else:
+        trial.disk.cut(RAFT, size)
+    trial.disk.damage(DATA, FIRST + 1, b"rot")
+    for _ in range(2):
+        with pytest.raises(CorruptData, match="logstore salvage"):
+            trial.restart()
+    trial.disk.damage(DATA, FIRST + 1, before[FIRST + 1])
+    trial.restart()
+    assert (trial.recovered.last.header.index, faulty(trial)) == (6, [])
+    trial.commit(1, [8])
+    trial.restart()
+    assert (trial.recovered.last.header.index, faulty(trial)) == (7, [])
+
+
 def test_a_record_of_another_history_is_what_the_chain_cannot_explain() -> None:
     """FAULTS D15: a chunk of an older life put back; its CRCs are good, the chain tells."""
     trial = started([0] * 4, [0] * 4)
