@@ -116,11 +116,16 @@ class WholeEntries:
         return self.last.header.next_lsn - 1
 
     def batches(self) -> Iterator[WholeBatch]:
-        """The batches of whole entries, by LSN; once. When it has ended, `not_taken` says why.
+        """The batches of whole entries, by LSN; once. When it has ended, `not_taken` says why. What
+        is certain takes two walks: a later frame may say that an entry is committed.
 
         Raises:
           FolderRefused, UnsupportedLevel: what follows was written by a newer version.
         """
+        if self._certain_only:
+            every = WholeEntries(self._disk, self._log)
+            deque(every.batches(), maxlen=0)
+            self._commit = every._commit
         try:
             for segment in self._log.segments:
                 yield from self._segment(segment)

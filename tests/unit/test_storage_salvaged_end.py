@@ -91,3 +91,25 @@ def test_an_empty_pair_says_how_far_the_missing_one_before_it_went() -> None:
     log = read_folder_log(trial.disk, FOLDER)
     assert log.newest is not None
     assert (log.newest.index, log.newest.next_lsn, log.is_end_known) == (3, 4, True)
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_what_frames_prove_committed_is_certain(
+    folder: Path, lose: Callable[[Path], None]
+) -> None:
+    """Each frame knows the entry before it to be committed."""
+    lose(newest_raft(folder))
+    assert walked(folder).certain_lsn == ENTRIES - 1
+    walk = walked(folder, certain_only=True)
+    assert (walk.last_lsn, walk.certain_lsn) == (ENTRIES - 1, ENTRIES - 1)
+    assert walk.not_taken is not None
+    assert (walk.not_taken.lsn, walk.not_taken.is_damage) == (ENTRIES, False)
+    assert (walk.not_taken.last_lsn, walk.not_taken.size_bytes) == (None, None)
+
+
+def test_damage_after_what_is_certain_ends_it_there(folder: Path) -> None:
+    segment, record = located(folder, DAMAGED)
+    newest_raft(folder).unlink()
+    flip(folder, f"{segment.number:016d}.data", record.frame_offset + 30)
+    walk = walked(folder, certain_only=True)
+    assert walk.last_lsn == walk.certain_lsn == DAMAGED - 2
