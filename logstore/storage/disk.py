@@ -43,9 +43,11 @@ class Disk(Protocol):
         make its name durable.
       * The death of a process loses nothing that `write` returned for.
 
-    Errors: `DiskFull` from `create` and `allocate` (ENOSPC, EDQUOT); `WriteFailed` from every other
-    failed change or flush: the incarnation ends, no retry (SAFETY F5, S9); `CorruptData` from a
-    read that the device refuses (Q5); `FileNotFoundError` from opening what is not there.
+    Errors: `DiskFull` from `create` and `allocate` (ENOSPC, EDQUOT), and from `unlink` and
+    `truncate`, which take space on a copy-on-write file system: nothing has changed; `WriteFailed`
+    from every other failed change or flush: the incarnation ends, no retry (SAFETY F5, S9);
+    `CorruptData` from a read that the device refuses (Q5); `FileNotFoundError` from opening what is
+    not there.
     """
 
     def make_folder(self, folder: str) -> None:

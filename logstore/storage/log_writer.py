@@ -45,8 +45,10 @@ from logstore.storage.segment import (
     prepare_pair,
     record_position,
     release_allocation,
+    remove_dead_pair,
     row_at_start,
     row_before,
+    segment_numbers,
     segment_path,
     write_headers_durable,
 )
@@ -293,8 +295,7 @@ class LogWriter:
     def remove_pairs(self, pairs: Sequence[SegmentHeader]) -> None:
         """Unlink pairs that are live no more. May run beside everything else."""
         for header in pairs:
-            for role in FileRole:
-                self._disk.unlink(segment_path(self._folder, header.number, role))
+            remove_dead_pair(self._disk, self._folder, header.number)
 
     def drop(self, before: Row) -> None:
         """Remove every pair: the log starts over after the entry `before`, as META says durably
@@ -348,6 +349,8 @@ class LogWriter:
             data, raft = prepare_pair(self._disk, self._folder, self._next_number, self._options)
         except DiskFull:
             self.is_disk_full = True
+            if self._next_number in segment_numbers(self._disk.list_folder(self._folder)):
+                self._next_number += 1  # it could not be removed either; a number is used once
             return False
         self._spare = (self._next_number, data, raft)
         self._next_number += 1

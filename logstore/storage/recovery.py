@@ -51,6 +51,7 @@ from logstore.storage.segment import (
     read_either_header,
     record_position,
     release_allocation,
+    remove_dead_pair,
     row_at_start,
     segment_numbers,
     segment_path,
@@ -361,8 +362,7 @@ def _write_records_durable(disk: Disk, folder: str, rebuilt: list[Rebuilt]) -> N
 def _remove_dead(disk: Disk, folder: str, scan: FolderScan) -> None:
     """Remove dead files before anything is allocated: on a full disk this makes space (S9)."""
     for number in scan.dead:
-        for role in FileRole:
-            disk.unlink(segment_path(folder, number, role))
+        remove_dead_pair(disk, folder, number)
     live: list[SegmentHeader] = [s.header for s in scan.map.segments if s.header is not None]
     for header, successor in pairwise(live):
         release_allocation(disk, folder, header, successor)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
@@ -204,7 +205,7 @@ def prepare_pair(disk: Disk, folder: str, number: int, options: SegmentOptions) 
     handles of data and raft.
 
     Raises:
-      DiskFull: there is no space; nothing is left.
+      DiskFull: there is no space; nothing is left where that can be removed.
     """
     handles: list[int] = []
     try:
@@ -216,11 +217,18 @@ def prepare_pair(disk: Disk, folder: str, number: int, options: SegmentOptions) 
     except DiskFull:
         for handle in handles:
             disk.close(handle)
-        for role in FileRole:
-            disk.unlink(segment_path(folder, number, role))
+        remove_dead_pair(disk, folder, number)
         raise
     disk.sync_folder(folder)
     return handles[0], handles[1]
+
+
+def remove_dead_pair(disk: Disk, folder: str, number: int) -> None:
+    """Unlink both files of a pair that is not live. Where that takes space and there is none,
+    the next start does it."""
+    for role in FileRole:
+        with suppress(DiskFull):
+            disk.unlink(segment_path(folder, number, role))
 
 
 def write_headers_durable(
@@ -254,7 +262,8 @@ def release_allocation(
         except FileNotFoundError:
             continue
         if disk.size(handle) > size:
-            disk.truncate(handle, size)
+            with suppress(DiskFull):  # each start tries again
+                disk.truncate(handle, size)
         disk.close(handle)
 
 

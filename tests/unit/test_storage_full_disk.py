@@ -10,7 +10,7 @@ from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.model import Index, Lsn
 from logstore.storage.log_reader import LogReader
-from logstore.storage.segment import read_header, segment_path
+from logstore.storage.segment import read_header, segment_numbers, segment_path
 from tests.crash.storage_trial import FOLDER, StorageTrial
 
 DATA = segment_path(FOLDER, 1, FileRole.DATA)
@@ -125,3 +125,48 @@ def test_nothing_is_appended_among_bytes_that_cannot_be_read_now() -> None:
     assert trial.recovered.last.header.index == 1
     assert trial.writer.last.header.index == 1
     assert [log_epoch(trial, number) for number in (1, 2)] == [before, before + 1]
+
+
+def test_a_segment_is_opened_also_where_removing_and_cutting_files_takes_space() -> None:
+    """On a copy-on-write file system: after the headers are durable it is no full disk. The next
+    start removes what was left."""
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    trial.commit(1, [8, 8])
+    trial.writer.roll()
+    trial.commit(1, [8])
+    trial.writer.prepare_spare()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("unlink", "truncate"):
+            patch.setattr(trial.disk, name, without_space)
+        trial.truncate(2)
+        trial.commit(2, [8])
+    assert segment_numbers(trial.disk.list_folder(FOLDER)) == [1, 2, 3]
+    trial.disk.kill_process()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("unlink", "truncate"):
+            patch.setattr(trial.disk, name, without_space)
+        trial.recovered = trial.recover()
+    assert trial.recovered.last.header.index == 2
+    trial.restart()
+    assert trial.recovered.term_runs == ((1, 1), (2, 2))
+    assert segment_numbers(trial.disk.list_folder(FOLDER)) == [1, 3]
+
+
+def without_space(*_args: object) -> None:
+    raise DiskFull("no space for it; free some")
+
+
+def test_a_spare_that_could_be_neither_filled_nor_removed_is_left_for_the_next_start() -> None:
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    trial.commit(1, [8])
+    trial.disk.capacity_bytes = trial.disk.used_bytes + SECTOR_BYTES
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial.disk, "unlink", without_space)
+        assert [trial.writer.prepare_spare() for _ in range(2)] == [False, False]
+    trial.disk.free_space()
+    trial.writer.roll()
+    trial.commit(1, [8])
+    trial.restart()
+    assert len(segment_numbers(trial.disk.list_folder(FOLDER))) == 2
