@@ -26,6 +26,7 @@ from logstore.config import Config, NodeSettings, PortOffset
 from logstore.config_layout import choose_mode, layout_of, names_passed_over
 from logstore.errors import ConfigError, FolderInUse, FolderRefused, LogStoreError
 from logstore.model import NodeId
+from logstore.storage.disk import make_folder_durable
 from transport.errors import RegionUnavailable
 from transport.process_memory import raise_descriptor_limit
 from transport.shm import require_total_store_order
@@ -144,7 +145,7 @@ def prepare_folder(folder: Path) -> Path:
     """Create the data folder for this user only; returns its absolute path, since children may
     start elsewhere."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder_durable(folder)
     except OSError as error:
         raise FolderRefused(
             f"{folder}: cannot be made: {error.strerror}; name another folder"

@@ -47,6 +47,7 @@ from logstore.errors import (
     Unreachable,
 )
 from logstore.settings import ClusterSettings, NodeSettings
+from logstore.storage.disk import make_folder_durable
 
 DEFAULT_REPLICAS = 3
 STATE_NAME = "cluster.json"
@@ -156,7 +157,7 @@ def bring_up(
     """
     is_new = not folder.exists()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder_durable(folder)
         with locked(folder):
             try:
                 return _start_missing(folder, config_path, first_lsn=first_lsn, replicas=replicas)

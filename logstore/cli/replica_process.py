@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from logstore.errors import Unreachable
+from logstore.storage.disk import make_folder_durable
 
 LOG_NAME = "log"
 LOG_TAIL_BYTES = 2_000
@@ -47,7 +48,7 @@ def start_replica(
       dies_with_us: whether the kernel kills it when the calling thread ends, for any reason; then
         call from the main thread.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder_durable(folder)
     command = [sys.executable, "-m", "logstore.cli.detached_replica"]
     command += [str(config_path), str(node), str(folder)]
     if dies_with_us:

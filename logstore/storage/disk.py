@@ -51,7 +51,7 @@ class Disk(Protocol):
     """
 
     def make_folder(self, folder: str) -> None:
-        """Create the folder and its parents, private to the user, unless they exist."""
+        """Create the folder, private to the user, and its parents, durably, unless they exist."""
         ...
 
     def lock_folder(self, folder: str) -> None:
@@ -139,6 +139,19 @@ def flush_path(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder_durable(folder: Path) -> None:
+    """Create the folder, private to the user, and its parents, unless they exist, and flush the
+    names of those that it created: else a power cut may take them with all that is flushed inside.
+
+    Raises:
+      OSError: one cannot be created, or the folder that it lies in cannot be flushed.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in missing:
+        flush_path(each.parent)
+
+
 def lock_file(descriptor: int, kind: int) -> None:
     """Lock a whole file at once, for this open file description. `kind`: F_WRLCK or F_RDLCK.
 
@@ -157,7 +170,7 @@ class RealDisk:
         self._locks: dict[str, int] = {}
 
     def make_folder(self, folder: str) -> None:
-        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder_durable(Path(folder))
 
     def lock_folder(self, folder: str) -> None:
         path = os.path.join(folder, LOCK_NAME)

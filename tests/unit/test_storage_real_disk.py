@@ -6,11 +6,13 @@ import errno
 import fcntl
 import itertools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.supervisor.serve import prepare_folder
 from logstore.errors import CorruptData, DiskFull, FolderInUse, FolderRefused, WriteFailed
 from logstore.format.entry import Row
 from logstore.format.level import NEWEST_LEVEL
@@ -177,3 +179,23 @@ def test_a_log_on_real_files_comes_back_after_a_restart(tmp_path: Path) -> None:
     found.writer.close()
     found.meta.close()
     again.unlock_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: RealDisk().make_folder(str(path)), prepare_folder], ids=["disk", "serve"]
+)
+def test_a_data_folder_s_name_is_durable_and_those_of_the_parents_that_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]
+) -> None:
+    """FAULTS D23: without it a power cut may take the folder of a replica that acknowledged."""
+    flushed: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    make(tmp_path / "a" / "b" / "node-1")
+    assert sorted(flushed) == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+    flushed.clear()
+    make(tmp_path / "a" / "b" / "node-1")
+    assert flushed == []
