@@ -72,6 +72,13 @@ def _check(folder: Path, node: int) -> None:
         raise InvalidRequest(
             f"nothing of a replica is in {folder}: there is nothing to move, start node {node}"
         )
+    if folder.is_symlink():
+        target = folder.resolve()
+        raise FolderRefused(
+            f"{folder} is a symbolic link to {target}: renamed, it would leave the next start to "
+            f"make a folder beside it, perhaps on another disk. Rename {target} yourself, make an "
+            "empty folder in its place, and start the node"
+        )
     found = node_of(folder)
     if found not in (0, node):
         raise FolderRefused(

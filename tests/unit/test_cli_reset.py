@@ -127,3 +127,16 @@ def test_a_folder_that_cannot_be_moved_says_why(
     monkeypatch.setattr(Path, "rename", refuse)
     assert run("reset", "--node", "1", "--dir", folder) == 4
     assert "where a file system is mounted" in capfd.readouterr().err
+
+
+def test_a_link_to_a_folder_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The link was renamed, and the next start made a folder in its place, on another disk."""
+    link = folder.parent.parent / "node-1"
+    link.symlink_to(folder)
+    before = contents(folder)
+    assert run("reset", "--node", "1", "--dir", link) == 4
+    said = capfd.readouterr().err
+    assert f"{link} is a symbolic link to {folder}" in said
+    assert "make an empty folder" in said
+    assert link.is_symlink()
+    assert contents(folder) == before
