@@ -94,9 +94,7 @@ def test_an_empty_pair_says_how_far_the_missing_one_before_it_went() -> None:
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-def test_what_frames_prove_committed_is_certain(
-    folder: Path, lose: Callable[[Path], None]
-) -> None:
+def test_what_frames_prove_committed_is_certain(folder: Path, lose: Callable[[Path], None]) -> None:
     """Each frame knows the entry before it to be committed."""
     lose(newest_raft(folder))
     assert walked(folder).certain_lsn == ENTRIES - 1
