@@ -369,10 +369,15 @@ class Replica:
         process.on_overslept = partial(self._observer.overslept, process.name)
         if topology.RAFT in actors:
             self._to_replicators = stations[actors.index(topology.RAFT)].to_replicators
-            process.count_loop = partial(self._end_raft_loop, process.count_loop)
+            if len(actors) == 1:
+                process.count_loop = partial(self._end_raft_loop, process.count_loop)
         found: Actor | Group = self._actors[actors[0]]
         if len(actors) > 1:
-            found = Group(process, {actor: self._actors[actor] for actor in actors})
+            found = Group(
+                process,
+                {actor: self._actors[actor] for actor in actors},
+                {topology.RAFT: self._end_raft_turn},
+            )
         process.rerun_work_min = found.full_turn
         return found
 
@@ -429,8 +434,11 @@ class Replica:
             self._observer.on_work_done(process, station, self._actors[station.actor])
 
     def _end_raft_loop(self, count_loop: Callable[[], None]) -> None:
-        """Hot: after each do_work of raft."""
         count_loop()
+        self._end_raft_turn()
+
+    def _end_raft_turn(self) -> None:
+        """Hot: after each do_work of raft, which in a group is not each turn of its process."""
         for sender in self._to_replicators.values():
             if sender.refused is not None and sender.refused.has_waiting:
                 sender.on_work_done()

@@ -34,6 +34,7 @@ class TwoActors:
         self.world = World(Random(1))
         supervisor = RecordingSupervisor(self.world)
         self.actors: dict[str, _Member] = {}
+        self.ended: list[str] = []
         self.busy_ns = 0
         self.process = Process(self.world, supervisor, node=1, name="1.two", make=self._make)
         self.process.rung_ns = {"first": [], "second": []}
@@ -51,7 +52,7 @@ class TwoActors:
 
     def _make(self, process: Process) -> Group:
         self.actors = {name: _Member(process, self._work) for name in self.process.rung_ns}
-        return Group(process, self.actors)
+        return Group(process, self.actors, {"second": lambda: self.ended.append("second")})
 
     def _work(self, process: Process) -> int:
         process.charge(self.busy_ns)
@@ -63,6 +64,16 @@ def test_an_actor_works_when_its_bell_rings_and_the_others_do_not() -> None:
     stage.process.ring("second", stage.world.now_ns)
     stage.run_for(MILLISECOND_NS)
     assert stage.runs == [0, 1]
+
+
+def test_the_end_of_an_actors_work_is_heard_and_of_no_others() -> None:
+    """What a full ring refused may wait for the sender's own next turn (seed 1371)."""
+    stage = TwoActors()
+    stage.ended.clear()
+    for name in ("first", "second", "first"):
+        stage.process.ring(name, stage.world.now_ns)
+        stage.run_for(MILLISECOND_NS)
+    assert stage.ended == ["second"]
 
 
 def test_a_bell_rung_before_its_process_began_is_not_lost() -> None:

@@ -7,7 +7,7 @@ know which actors they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import heappop
 from typing import Any
 
@@ -19,9 +19,10 @@ _PASSES_MAX = 4
 
 
 class _Task:
-    """One actor. `is_due`: it works in the next turn, whatever its timer says."""
+    """One actor. `is_due`: it works in the next turn, whatever its timer says. `on_worked` is
+    called when it has worked."""
 
-    __slots__ = ("_process", "_rung_ns", "actor", "is_due", "timer_ns")
+    __slots__ = ("_process", "_rung_ns", "actor", "is_due", "on_worked", "timer_ns")
 
     def __init__(self, actor: Actor, process: Process, rung_ns: list[int]) -> None:
         self._process = process
@@ -29,6 +30,7 @@ class _Task:
         self.actor = actor
         self.is_due = True
         self.timer_ns = 0
+        self.on_worked: Callable[[], None] | None = None
 
     def clear_bell(self) -> bool:
         """Whether it rang."""
@@ -42,19 +44,29 @@ class _Task:
         work = self.actor.do_work(now_ns)
         self.is_due = work >= self.actor.full_turn
         self.timer_ns = min(self.actor.next_timer_ns(), now_ns + self._process.park_max_ns)
+        if self.on_worked is not None:
+            self.on_worked()
         return work
 
 
 class Group:
-    """Looks like one actor. `actors`: by name, in the order of their turns."""
+    """Looks like one actor. `actors`: by name, in the order of their turns. `on_worked`: what is
+    called when one of them has worked."""
 
     full_turn = 1
 
-    def __init__(self, process: Process, actors: Mapping[str, Actor]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        actors: Mapping[str, Actor],
+        on_worked: Mapping[str, Callable[[], None]] | None = None,
+    ) -> None:
         self._process = process
         self._tasks = [
             _Task(actor, process, process.rung_ns[name]) for name, actor in actors.items()
         ]
+        for task, name in zip(self._tasks, actors, strict=True):
+            task.on_worked = (on_worked or {}).get(name)
 
     def on_start(self) -> None:
         for task in self._tasks:
