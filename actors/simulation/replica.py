@@ -34,7 +34,7 @@ from actors.simulation.world.group import Group
 from actors.simulation.world.machine import NodeClock, SimulatedHost
 from actors.simulation.world.process import PARK_MAX_NS, Process, ProcessKilled, Runnable
 from actors.simulation.world.random_streams import stream
-from actors.simulation.world.rings import PREEMPTED_MAX_NS, CommandRingSender
+from actors.simulation.world.rings import PREEMPTED_MAX_NS, CommandRingSender, end_turn_of
 from actors.simulation.world.station import ProcessMemory, SimulatedRegions, SimulatedStation
 from actors.simulation.world.world import World
 from actors.supervisor.restarts import (
@@ -364,20 +364,19 @@ class Replica:
         stations = [self._make_actor(process, actor, memory) for actor in actors]
         # Ingress' loops are read by raft (V6); nobody reads those of the others, late or not.
         slots = memory.slots if topology.INGRESS in actors else memory.raw_slots
-        process.count_loop = partial(_count_loop, slots, stations[0].loops_slot(actors[0]))
+        loops = stations[0].loops_slot(actors[0])
+        process.count_loop = partial(_count_loop, slots, loops)
         process.on_worked = partial(self._on_work_done, process, stations)
         process.on_overslept = partial(self._observer.overslept, process.name)
         if topology.RAFT in actors:
             self._to_replicators = stations[actors.index(topology.RAFT)].to_replicators
-            if len(actors) == 1:
-                process.count_loop = partial(self._end_raft_loop, process.count_loop)
+        end_turn = partial(end_turn_of, self._to_replicators)
         found: Actor | Group = self._actors[actors[0]]
         if len(actors) > 1:
-            found = Group(
-                process,
-                {actor: self._actors[actor] for actor in actors},
-                {topology.RAFT: self._end_raft_turn},
-            )
+            members = {actor: self._actors[actor] for actor in actors}
+            found = Group(process, members, {topology.RAFT: end_turn})
+        elif topology.RAFT in actors:
+            process.count_loop = partial(_count_loop, slots, loops, end_turn)
         process.rerun_work_min = found.full_turn
         return found
 
@@ -432,16 +431,6 @@ class Replica:
         """Hot: after each do_work."""
         for station in stations:
             self._observer.on_work_done(process, station, self._actors[station.actor])
-
-    def _end_raft_loop(self, count_loop: Callable[[], None]) -> None:
-        count_loop()
-        self._end_raft_turn()
-
-    def _end_raft_turn(self) -> None:
-        """Hot: after each do_work of raft, which in a group is not each turn of its process."""
-        for sender in self._to_replicators.values():
-            if sender.refused is not None and sender.refused.has_waiting:
-                sender.on_work_done()
 
     def _charge(self, process: Process, cost_ns: int) -> None:
         """The end of a stall ends a call that it delays, too."""
@@ -500,8 +489,10 @@ class Replica:
             self._observer.tell(MetaWritten(self.node, copy))
 
 
-def _count_loop(slots: Any, loops: int) -> None:
+def _count_loop(slots: Any, loops: int, end_turn: Callable[[], None] | None = None) -> None:
     slots[loops] += 1
+    if end_turn is not None:
+        end_turn()
 
 
 def _nobody(process: Process) -> Runnable:

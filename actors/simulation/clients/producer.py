@@ -68,7 +68,7 @@ class Probe(msgspec.Struct):
 
     @property
     def is_acknowledged(self) -> bool:
-        return self.append is not None and self.append.is_over and bool(self.append.batch)
+        return self.append is not None and self.append.is_acknowledged
 
     def is_made_by(self, session: ProducerSession) -> bool:
         """Whether this session may still acknowledge it."""
@@ -285,7 +285,7 @@ class Producer:
         )
 
     def _send_probes(self, session: ProducerSession) -> None:
-        """Probes of a session that ended, or that were given up unsent, are appended anew."""
+        """Probes of a session that ended, that were refused or given up, are appended again."""
         self._probes = [probe for probe in self._probes if not probe.is_acknowledged]
         for probe in self._probes:
             if not probe.is_made_by(session):

@@ -15,7 +15,7 @@ Cursors that only guide (HOLD, FREE, RESERVED) and counters may lag further if `
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -161,6 +161,14 @@ class CommandRingSender:
         ring.messages.append((self._stores.store(), need, message))
         self._on_offered()
         return True
+
+
+def end_turn_of(senders: Mapping[str, CommandRingSender]) -> None:
+    """Hot: after each do_work of the actor that sends, which in a group is not each turn of its
+    process."""
+    for sender in senders.values():
+        if sender.refused is not None and sender.refused.has_waiting:
+            sender.on_work_done()
 
 
 class CommandRingReceiver:
