@@ -7,6 +7,7 @@ not pile up.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import zmq
@@ -16,6 +17,8 @@ from transport.link_socket import LinkSocket
 _LOST = int(zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
 _DONTWAIT = int(zmq.DONTWAIT)
 _EVENTS_MAX = 256  # read at once; retries are at least 50 ms apart
+# An address is free again only once libzmq's own thread has closed the monitor.
+_numbers = itertools.count()
 
 
 class ConnectionWatch:
@@ -24,7 +27,7 @@ class ConnectionWatch:
 
     def __init__(self, socket: LinkSocket) -> None:
         self._socket = socket
-        address = f"inproc://watch-{socket.descriptor}"
+        address = f"inproc://watch-{next(_numbers)}"
         socket.monitor(address, _LOST)
         context: zmq.Context[Any] = socket.context
         self.source = context.socket(zmq.PAIR, socket_class=LinkSocket)

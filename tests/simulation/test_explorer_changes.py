@@ -179,7 +179,7 @@ def test_a_joint_configuration_that_is_left_before_it_is_committed_is_found(
         if leading.change is None or leading.change.index:
             membership._on_committed(state, leading, state.configurations.in_force)
         else:
-            membership._offer(state, leading.change)
+            membership._offer(state, leading, leading.change)
 
     monkeypatch.setattr(membership, "advance", go_on_at_once)
     assert found("promote").startswith("too early: Voting(at=4, id=3,")
