@@ -15,11 +15,9 @@ def replicator(tmp_path, monkeypatch):
     stage.close()
 
 
-@pytest.fixture
-def leading(replicator):
-    replicator.identify()
-    replicator.lead()
-    return replicator
+def begin_to_lead(stage):
+    stage.identify()
+    stage.lead()
 
 
 def rot(stage, index):
@@ -55,26 +53,28 @@ def test_what_is_not_committed_may_be_gone_by_truncation_and_is_no_damage(replic
 
 @pytest.mark.parametrize("commit", [0, 1])
 def test_q3_a_described_entry_that_ring_and_files_lost_is_reported_if_it_is_committed(
-    leading, commit
+    replicator, commit
 ):
     """The follower was slow, so the ring went round before it was sent the entry."""
-    [order] = leading.append(80, is_described=False)
-    leading.write()
-    rot(leading, 1)
-    leading.overwrite_ring()
-    leading.describe(order, commit=commit)
-    assert leading.appends() == []
-    assert leading.heard() == [RotReported(1, 1, 0)] * commit
+    begin_to_lead(replicator)
+    [order] = replicator.append(80, is_described=False)
+    replicator.write()
+    rot(replicator, 1)
+    replicator.overwrite_ring()
+    replicator.describe(order, commit=commit)
+    assert replicator.appends() == []
+    assert replicator.heard() == [RotReported(1, 1, 0)] * commit
 
 
-def test_q3_a_described_entry_that_is_not_written_yet_is_no_damage(leading):
-    leading.append(80, is_described=False)
-    leading.write()
-    rot(leading, 1)
-    leading.log.rows.pop()
-    [order] = leading.log.persist(80)
-    leading.overwrite_ring()
-    leading.describe(order, commit=1)
-    assert leading.appends() == []
-    assert leading.heard() == []
-    leading.log.stage.heard("raft", "writer")
+def test_q3_a_described_entry_that_is_not_written_yet_is_no_damage(replicator):
+    begin_to_lead(replicator)
+    replicator.append(80, is_described=False)
+    replicator.write()
+    rot(replicator, 1)
+    replicator.log.rows.pop()
+    [order] = replicator.log.persist(80)
+    replicator.overwrite_ring()
+    replicator.describe(order, commit=1)
+    assert replicator.appends() == []
+    assert replicator.heard() == []
+    replicator.log.stage.heard("raft", "writer")
