@@ -454,7 +454,7 @@ class RaftActor:
         replica that was removed shows nothing from now on."""
         core = self._core
         role = core.role if core is not None else None
-        if self._membership and self._membership.is_removed and role not in (None, Role.LEADER):
+        if role not in (None, Role.LEADER) and self._membership and self._membership.is_removed:
             self._slots[Counter.VISIBLE] = 0
         is_due = now_ns >= self._housekeeping_due_ns or role != self._reported_role
         if not is_due and self._unsettled.floor - self._freer.free < self._free_lag_bytes:

@@ -149,8 +149,9 @@ class Consumer:
           position: the first LSN that is to be read again; None: where the consumer stands.
 
         The cursor is moved from where this consumer last knew it: where it began at the cursor, or
-        set it; else from where it stands now. It stays held, or not, as it is then, whoever has
-        changed that. What this consumer has committed already is not sent again.
+        set it; else from where it stands now. It stays held or not held, as it is at that moment,
+        also if another client has changed that. What this consumer has committed already is not
+        sent again.
 
         Raises:
           CursorMoved: another client has moved it; `.lsn` says where to. Stop, or go on there, by

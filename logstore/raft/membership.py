@@ -172,7 +172,7 @@ def _change_to(request: ChangeRequested | None, wanted: Configuration) -> Change
 def _offer(state: State, leading: Leading, change: Change) -> None:
     """Offer the CONFIG once in each gen, until one takes it. Where full disks have no room for it,
     it would shut the gen to the TRIM that makes some (S9). What was true when it was asked for may
-    not be any more: until it is in the log, a change is judged anew at each offer, and given up."""
+    not be any more: until it is in the log, a change is judged again at each offer, or given up."""
     gen = state.gen
     if not gen.is_open or gen.number == change.offered_gen:
         return

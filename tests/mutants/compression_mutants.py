@@ -59,7 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "no producer can append until the log is raised",
     ),
     mutant(
-        "retry-compressed-anew",
+        "retry-compressed-again",
         "SAFETY E7",
         "logstore.client.core.producer_machine:ProducerMachine._send",
         "if not connection.try_push(pack.batch, pack.expected_next_lsn):",

@@ -39,7 +39,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a new log is raised before every voter has said that it reads the level",
     ),
     mutant(
-        "old-log-raised-by-nobody",
+        "old-log-raised-unasked",
         S11,
         "logstore.raft.replication:_is_log_new",
         "noop.cumulative_bytes == 0",

@@ -1,5 +1,5 @@
 """Changes of the members while disks are full, or damaged: what waits says so, and for what, and is
-judged anew before it is in the log (SAFETY S9, C8, C11, C13).
+judged again before it is in the log (SAFETY S9, C8, C11, C13).
 """
 
 from __future__ import annotations

@@ -220,8 +220,8 @@ def test_preallocation_and_a_power_cut_after_it_touch_no_sector() -> None:
 
 
 def test_what_comes_back_on_a_full_disk_had_its_space_all_along() -> None:
-    """A disk that was filled after a file was cut, not flushed: whoever removes the file can have
-    as much space again (seed 667)."""
+    """A disk is filled after a file was cut, and the cut was not flushed: once the file is removed,
+    there is room for one of its size (seed 667)."""
     disk = SimulatedDisk()
     handle = durable_file(disk, "/f/a", b"." * 4 * SECTOR_BYTES)
     disk.truncate(handle, SECTOR_BYTES)

@@ -28,7 +28,7 @@ def rot(stage, index):
 
 
 def test_q3_a_committed_entry_that_cannot_be_read_is_reported_once(replicator):
-    """Else the follower would get no further and nobody would know why."""
+    """Otherwise the follower would get no further, and nothing would say why."""
     replicator.identify()
     replicator.append(80, 80, is_described=False)
     replicator.write()

@@ -19,7 +19,8 @@ from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.client_messages import SPAN, SpansRequest
 
-_Life = tuple[int, int]  # disk and incarnation: a lost disk ends a life before the next start
+# Disk and number: where a disk is lost, the incarnation is over before the next one has a number.
+_Incarnation = tuple[int, int]
 
 
 class _EntryEnd(msgspec.Struct, frozen=True, gc=False):
@@ -41,12 +42,13 @@ class Surveys:
         self._committed = record.committed
         self._replicas = record.replicas
         self._ends: list[_EntryEnd] = []
-        self._asked: dict[int, _Life] = {}  # node -> its life when a client asked last
-        self._shown: dict[int, tuple[_Life, int]] = {}  # node -> its life, LSN that it showed
+        # By node: its incarnation when a client asked last; that, and the LSN that it showed.
+        self._asked: dict[int, _Incarnation] = {}
+        self._shown: dict[int, tuple[_Incarnation, int]] = {}
 
     @reads(SurveyAsked)
     def on_asked(self, _asked: SurveyAsked) -> None:
-        self._asked = {node: _life(each) for node, each in self._replicas.items()}
+        self._asked = {node: _incarnation(each) for node, each in self._replicas.items()}
 
     @reads(TimeTold)
     def on_time(self, told: TimeTold) -> None:
@@ -123,14 +125,14 @@ class Surveys:
         return ends
 
     def _shown_by(self, node: int) -> int:
-        """What `node` is known to have shown before, in the same life; 0: nothing."""
-        life, lsn = self._shown.get(node, (None, 0))
-        return lsn if life == self._asked[node] == _life(self._replicas[node]) else 0
+        """What `node` is known to have shown before, in the same incarnation; 0: nothing."""
+        incarnation, lsn = self._shown.get(node, (None, 0))
+        return lsn if incarnation == self._asked[node] == _incarnation(self._replicas[node]) else 0
 
     def _is_ahead(self, node: int, lsn: int) -> bool:
-        """Whether the raft of `node`, in the same life, has not made `lsn` visible."""
+        """Whether the raft of `node`, in the same incarnation, has not made `lsn` visible."""
         replica = self._replicas[node]
-        return _life(replica) == self._asked[node] and lsn > replica.visible_lsn
+        return _incarnation(replica) == self._asked[node] and lsn > replica.visible_lsn
 
     def _lsn_before(self, place: int) -> int:
         return self._ends[place - 1].next_lsn if place else self._committed.start_lsn
@@ -146,7 +148,7 @@ class Surveys:
         self._findings.report(invariant, text)
 
 
-def _life(replica: Replica) -> _Life:
+def _incarnation(replica: Replica) -> _Incarnation:
     return replica.disk, replica.incarnation
 
 
