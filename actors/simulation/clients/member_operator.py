@@ -58,33 +58,44 @@ class MemberOperator:
         self._random = inquirer.host.random
         self.ask_every_ns = self._random.randrange(*_ASK_EVERY_NS)
         self._last: Change | None = None  # it was not answered yet
+        self._is_from_committed = False  # it was drawn from members that a majority had
 
     def ask(self) -> Steps[None]:
         found = yield from members(self._inquirer.cluster())
         if not found.id:
             return
         last, self._last = self._last, None
-        change = last if last is not None and self._random.random() < 0.7 else self._draw(found)
+        if last is not None and self._random.random() < 0.7:
+            change: Change | None = last
+        else:
+            change, self._is_from_committed = self._draw(found), found.is_committed
         if change is None:
             return
         self._last = change
         try:
             yield from change()
         except InvalidRequest as error:
-            yield from self._check_taken(error)
+            yield from self._check_refused(error)
         self._last = None
         self._inquirer.witness.count("members changed")
 
-    def _check_taken(self, error: InvalidRequest) -> Steps[None]:
+    def _check_refused(self, error: InvalidRequest) -> Steps[None]:
         """An address may be taken: the leader gave it another number than was expected, for it knew
-        of a change that was not known here."""
-        if "choose another one" not in str(error):
+        of a change that was not known here. A learner may not have joined yet: it had in the log of
+        a leader that is deposed, or another replica has its place now."""
+        text = str(error)
+        if "has not joined yet" in text and not self._is_from_committed:
+            self._inquirer.witness.count("learner rolled back")
+            return
+        if "choose another one" not in text and "has not joined yet" not in text:
             raise error
         found = yield from members(self._inquirer.cluster())
-        taken = {f"{each.host}:{each.port} is that of node {each.number}" for each in found.members}
-        if not any(text in str(error) for text in taken):
+        right = [f"{each.host}:{each.port} is that of node {each.number}" for each in found.members]
+        absent = [each for each in found.members if each.role == "reserved"]
+        right += [f"node {each.number} has not joined yet" for each in absent]
+        if not any(each in text for each in right):
             raise error
-        self._inquirer.witness.count("address taken")
+        self._inquirer.witness.count("change refused rightly")
 
     def _draw(self, found: Members) -> Change | None:
         learners = [each for each in found.members if each.role == "learner"]
