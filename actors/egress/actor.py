@@ -141,7 +141,8 @@ class EgressActor:
         self._tail.set_identity(identity, self._station.node)
 
     def _readable(self) -> tuple[LogReader | None, Bounds | None]:
-        """The reader and what it may show now; None while the replica is not ready (V4).
+        """The reader and what it may show now; None while the replica is not ready (V4), or is no
+        member any more: then no file stays open, for the writer may remove any.
 
         Loads the visible LSN first and the map generation after it (V7)."""
         slots = self._slots
@@ -149,6 +150,7 @@ class EgressActor:
         visible_index = slots[Counter.VISIBLE_INDEX]
         generation = slots[Counter.MAP_GENERATION]
         if visible == 0 or self._identity is None:
+            self._close_log()
             return None, None
         if self._log is None:
             self._log = LogReader(self._station.host.disk, self._station.folder)

@@ -103,6 +103,15 @@ def test_a_newer_descriptor_is_as_good(stage: Stage, index: int) -> None:
     assert stage.complaints == []
 
 
+def test_nothing_of_the_stream_is_owed_to_another_peer(stage: Stage) -> None:
+    assert not stage.sender.offer(describe(7))
+    stage.drain()
+    assert stage.sender.offer(messages.encode(messages.PeerIs(NodeId(0), b"", "", 0, 1)))
+    for _ in range(3):
+        stage.sender.on_work_done()
+    assert stage.complaints == []
+
+
 def test_an_order_that_waits_keeps_a_descriptor_waiting(stage: Stage) -> None:
     assert not stage.sender.offer(describe(4))
     assert not stage.sender.offer(order(2))

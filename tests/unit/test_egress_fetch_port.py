@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 import pytest
 
@@ -367,3 +369,21 @@ def test_watermarks_say_where_the_log_begins_and_ends(egress):
     egress.append(8, 8)
     egress.show()
     assert client.ask(WatermarksRequest(0, 0, False)) == (WatermarksReply(1, 2),)
+
+
+def test_v7_a_replica_that_shows_nothing_any_more_keeps_no_file_open(egress, tmp_path):
+    def open_files() -> int:
+        links = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+        return sum(
+            os.readlink(each).startswith(str(tmp_path)) for each in links if os.path.islink(each)
+        )
+
+    before = open_files()
+    egress.append(100)
+    egress.show()
+    egress.client().ask(fetch(1, 1))
+    while_shown = open_files()
+    egress.slots[Counter.VISIBLE] = 0  # no member any more
+    egress.work()
+    assert while_shown > before
+    assert open_files() == before

@@ -1,8 +1,9 @@
 """Which messages a full command ring refused, and whether the sender treats them right (SAFETY M8).
 
 An order must wait, and no later message may pass it. Of entry descriptors only the newest counts:
-it must be offered again as soon as there is room. A `Send` may be lost, since raft's timers repeat
-it. Owns one ring's record of this. Must not know how a sender stores what waits.
+it must be offered again as soon as there is room, unless the replicator gets another peer. A `Send`
+may be lost, since raft's timers repeat it. Owns one ring's record of this. Must not know how a
+sender stores what waits.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class RefusedMessages:
         elif self._order is not None:
             late, early = messages.decode(self._order), messages.decode(message)
             self._report(f"{self._name}: {early} passes {late}, which waits for room")
-        if self._newest is not None and isinstance(messages.decode(message), Describe):
+        if isinstance(messages.decode(message), Describe | messages.PeerIs):
             self._newest = None
         self.has_waiting = self._order is not None or self._newest is not None
 
