@@ -283,9 +283,9 @@ class ReplicatorActor:
                 continue
             if isinstance(message, InitStatus | InitPrepared):
                 self._to_raft.send(InitReceived(self.peer, envelope.sender_uuid, message))
-            elif isinstance(message, Removed) and self._is_of_cluster(envelope):
-                # Of any replica: what it says is true whichever says it (C10), and while this one
-                # was away, another may have come in the place of the one that it knew.
+            elif isinstance(message, Removed | JoinAnswer) and self._is_of_cluster(envelope):
+                # Of any replica: what it says is true whichever says it (C10, L4), and while this
+                # one was away, or asked, another may have come in the place of the one it knew.
                 self._to_raft.send(JoinReceived(self.peer, envelope.sender_uuid, message))
             elif not self._is_from_peer(envelope):
                 self._slots[Counter.FRAMES_FOREIGN] += 1
@@ -300,8 +300,6 @@ class ReplicatorActor:
             elif isinstance(message, StartMessage):
                 uuid, boot = envelope.sender_uuid, envelope.correlation
                 self._to_raft.send(StartReceived(self.peer, uuid, boot, message))
-            elif isinstance(message, JoinAnswer):
-                self._to_raft.send(JoinReceived(self.peer, envelope.sender_uuid, message))
             else:
                 self._slots[Counter.FRAMES_DROPPED] += 1
         return work

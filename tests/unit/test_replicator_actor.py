@@ -345,6 +345,20 @@ def test_a_replica_that_joins_asks_and_hears_the_answer(leading):
     assert leading.heard() == [JoinReceived(PEER, PEER_UUID, refused)]
 
 
+def test_l4_a_replica_that_joins_hears_one_that_came_under_a_number_while_it_asked(leading):
+    """The node's disk was lost meanwhile and another replica has its place, and leads now: without
+    its answer no place is given to this one, whose log names no member yet."""
+    refused, given = JoinAnswer(1, 3, b"node-3:7100"), JoinAnswer(0, PEER, b"")
+    leading.answer(refused, is_bulk=False)
+    leading.answer(given, is_bulk=False, uuid=b"x" * 16)
+    for wrong in ({"cluster": b"o" * 16}, {"node": 3}, {"target": 3}):
+        leading.answer(given, is_bulk=False, uuid=b"x" * 16, **wrong)
+    assert leading.heard() == [
+        JoinReceived(PEER, PEER_UUID, refused),
+        JoinReceived(PEER, b"x" * 16, given),
+    ]
+
+
 def test_a_member_asks_whether_it_was_removed_and_hears_the_answer(leading):
     leading.tell(TellJoin(PEER, RemovedQuestion(7)))
     assert RemovedQuestion(7) in leading.controls()
