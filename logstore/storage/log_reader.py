@@ -405,7 +405,7 @@ class LogReader:
         data = self._disk.open_read(segment_path(self._folder, number, FileRole.DATA))
         try:
             raft = self._disk.open_read(segment_path(self._folder, number, FileRole.RAFT))
-        except FileNotFoundError:
+        except OSError:
             self._disk.close(data)
             raise
         self._pairs[number] = (data, raft)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
@@ -10,6 +14,7 @@ from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.model import EntryKind, Index, Lsn
 from logstore.storage import log_reader
+from logstore.storage.disk import RealDisk
 from logstore.storage.log_reader import LogReader
 from logstore.storage.segment import record_position, segment_path
 from logstore.storage.segment_map import SegmentMap
@@ -237,6 +242,29 @@ def test_open_descriptors_are_bounded() -> None:
     for index in range(1, 71):
         reader.read_body(Index(index))
     assert len(reader._pairs) <= 64
+
+
+def test_a_pair_of_which_one_file_cannot_be_opened_keeps_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replicator tries again and again: each try kept the other file open."""
+    disk = RealDisk()
+    for path in (DATA, RAFT):
+        (tmp_path / Path(path).name).touch()
+    reader = LogReader(disk, str(tmp_path))
+    open_read = disk.open_read
+
+    def refuse(path: str) -> int:
+        if path.endswith(".raft"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return open_read(path)
+
+    monkeypatch.setattr(disk, "open_read", refuse)
+    held = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            reader._open(1)
+    assert len(os.listdir("/proc/self/fd")) == held
 
 
 def test_a_refresh_that_finds_nothing_new_makes_no_map(monkeypatch: pytest.MonkeyPatch) -> None:
