@@ -52,10 +52,10 @@ class Connection:
         "_was_sending", "accepted_ns", "fd", "sent", "taken", "topics",
     )  # fmt: skip
 
-    def __init__(self, fd: int, inode: int, accepted_ns: int, taken: int = 0) -> None:
+    def __init__(self, fd: int, inode: int, accepted_ns: int) -> None:
         self.fd = fd
         self.accepted_ns = accepted_ns
-        self.taken = taken  # bytes of whole messages taken from the socket
+        self.taken = 0  # bytes of whole messages taken from the socket
         self.sent = 0  # bytes of answers given to libzmq
         self.topics: set[bytes] = set()
         self._inode = inode
@@ -65,6 +65,12 @@ class Connection:
         self._acknowledged = 0
         self._moved_ns = accepted_ns  # last progress of sending, or nothing to send
         self._was_sending = False  # at the last call
+
+    def count_early(self, size_bytes: int) -> None:
+        """Count this much as taken before the connection was known, but no more than has come: the
+        rest is of the one that had its descriptor before."""
+        state = self._state() if size_bytes else None
+        self.taken = 0 if state is None else min(size_bytes, state.received)
 
     def count_all_as_taken(self) -> None:
         """Count all that has arrived so far as taken."""
@@ -150,9 +156,8 @@ class Account:
         self.source = NO_SOURCE  # the connection of the last message taken
         self.routes: dict[bytes, int] = {}  # connections by client, of clients that sent a request
         self._clients: dict[int, bytes] = {}  # the other way round
-        self._early: dict[
-            int, int
-        ] = {}  # bytes of connections that the monitor has not reported yet
+        # bytes of connections that the monitor has not reported yet, or has reported to be gone
+        self._early: dict[int, int] = {}
 
     def on_taken(self, last_frame: Any, size_bytes: int) -> None:
         """Count a whole message as taken. Hot."""
@@ -178,7 +183,8 @@ class Account:
         self.routes[routing_id] = fd
 
     def accepted(self, fd: int, now_ns: int) -> Connection:
-        connection = Connection(fd, inode_of(fd), now_ns, taken=self._early.pop(fd, 0))
+        connection = Connection(fd, inode_of(fd), now_ns)
+        connection.count_early(self._early.pop(fd, 0))
         self.connections[fd] = connection
         return connection
 

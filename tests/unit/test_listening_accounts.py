@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket as sockets
+
 from transport import link
 from transport.link import Lane
-from transport.listening import Connection
+from transport.listening import Account, Connection
 from transport.tcp_state import TcpState
 
 DESCRIPTOR = 7
@@ -43,6 +45,40 @@ def test_clients_that_come_and_go_leave_nothing_behind():
         assert len(account.routes) == 1
     finally:
         socket.close()
+
+
+class LastFrame:
+    """Of a message that came over `descriptor`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def get(self, option: int) -> int:
+        return self.descriptor
+
+
+def test_what_is_read_late_of_a_connection_that_is_gone_counts_for_none_that_comes_after_it():
+    """A stranger that left much unread, and came again at once, could leave as much once more, and
+    no guard saw it."""
+    account = Account()
+    with (
+        sockets.create_server(("127.0.0.1", 0)) as server,
+        sockets.create_connection(server.getsockname()) as client,
+        server.accept()[0] as accepted,
+    ):
+        frame = LastFrame(accepted.fileno())
+        account.accepted(frame.descriptor, 0)
+        account.disconnected(frame.descriptor)
+        account.on_taken(frame, 2_000_000)
+        assert not account.accepted(frame.descriptor, 0).has_spoken()
+        account.disconnected(frame.descriptor)
+        account.on_taken(frame, 2_000_000)
+        client.sendall(bytes(100))
+        accepted.recv(100, sockets.MSG_PEEK | sockets.MSG_WAITALL)
+        assert account.accepted(frame.descriptor, 0).taken == 100
+        account.disconnected(frame.descriptor)
+        account.on_taken(frame, 60)  # its own, before the monitor reported it
+        assert account.accepted(frame.descriptor, 0).taken == 60
 
 
 def test_a_client_that_comes_again_by_another_descriptor_is_known_there():
