@@ -142,7 +142,8 @@ class EgressActor:
 
     def _readable(self) -> tuple[LogReader | None, Bounds | None]:
         """The reader and what it may show now; None while the replica is not ready (V4), or is no
-        member any more: then no file stays open, for the writer may remove any.
+        member any more: then no file stays open, for the writer may remove any. None, too, while
+        the headers cannot be read, for want of descriptors.
 
         Loads the visible LSN first and the map generation after it (V7)."""
         slots = self._slots
@@ -152,14 +153,21 @@ class EgressActor:
         if visible == 0 or self._identity is None:
             self._close_log()
             return None, None
+        try:
+            log = self._log_of(generation)
+        except OSError:
+            self._close_log()
+            return None, None
+        return log, Bounds(log.start.next_lsn, Lsn(visible - 1), Index(visible_index))
+
+    def _log_of(self, generation: int) -> LogReader:
+        """The files as of this map generation."""
         if self._log is None:
             self._log = LogReader(self._station.host.disk, self._station.folder)
-            self._generation = generation
         elif generation != self._generation:
             self._log.refresh()
-            self._generation = generation
-        bounds = Bounds(self._log.start.next_lsn, Lsn(visible - 1), Index(visible_index))
-        return self._log, bounds
+        self._generation = generation
+        return self._log
 
     def _close_log(self) -> None:
         if self._log is not None:

@@ -197,6 +197,8 @@ class Requests:
         return served
 
     def _why_not_ready(self) -> str:
+        if self._slots[Counter.VISIBLE]:
+            return "the log cannot be read now: ask again"
         if self._slots[Counter.DISK_FULL]:
             # Where all disks are full, no leader can commit the no-op of its term (S9).
             return "no commit index heard yet, and this replica's disk is full: free some space"
@@ -236,6 +238,10 @@ class Requests:
                 return
             except BelowLogStart:
                 bounds = msgspec.structs.replace(bounds, log_start_lsn=log.start.next_lsn)
+            except OSError as error:  # no descriptor is left, say: other requests go on
+                text = f"the log cannot be read now, {error.strerror}: ask again"
+                self._refuse(waiting, ErrorCode.NOT_READY, text)
+                return
         # What is asked for may be there: OUT_OF_RANGE would be final.
         self._refuse(waiting, ErrorCode.NOT_READY, "the log start moves: ask again")
 

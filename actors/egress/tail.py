@@ -116,6 +116,8 @@ class Tail:
             except BelowLogStart:
                 # The fetch names the log start. It may lie 100 million entries on (G5).
                 index = log.start.index
+            except OSError:
+                break  # no descriptor is left, say: subscribers learn of it by the next Tip
             self._published_index = index
             work += 1
         return work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import msgspec
@@ -23,13 +24,15 @@ from logstore.format.client_messages import (
     SpansReply,
     SpansRequest,
     StatusRequest,
+    TailGroup,
     VerifyRequest,
     WatermarksReply,
     WatermarksRequest,
 )
 from logstore.raft.effects import ReadIndexAnswered
 from logstore.raft.events import ReadIndexRequested
-from tests.unit.egress_stage import EgressStage, fetch
+from logstore.storage.disk import RealDisk
+from tests.unit.egress_stage import EgressStage, fetch, messages_of
 from transport import link
 
 MS = 1_000_000
@@ -387,3 +390,28 @@ def test_v7_a_replica_that_shows_nothing_any_more_keeps_no_file_open(egress, tmp
     egress.work()
     assert while_shown > before
     assert open_files() == before
+
+
+def test_what_cannot_be_opened_now_is_asked_for_again(egress, monkeypatch):
+    """For want of descriptors. In a shared process raft and ingress would end with this actor."""
+    egress.append(100, 100)
+    egress.show()
+    client = egress.client()
+    watermarks = WatermarksRequest(0, 0, False)
+    socket = egress.subscribe()
+
+    def refuse(*path):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as without_descriptors:
+        without_descriptors.setattr(RealDisk, "open_read", refuse)
+        [refused] = client.ask(fetch(1))
+        assert (refused.code, b"Too many open files" in refused.text) == (ErrorCode.NOT_READY, True)
+        egress.append(100)
+        egress.show()  # the tail cannot be read
+        egress.slots[Counter.MAP_GENERATION] += 1
+        [refused] = client.ask(watermarks)
+        assert (refused.code, b"cannot be read" in refused.text) == (ErrorCode.NOT_READY, True)
+    assert pieces_of(client.ask(fetch(1))) == [(1, 1, 1), (2, 2, 1), (3, 3, 1)]
+    published = [each for each in messages_of(socket) if isinstance(each, TailGroup)]
+    assert len(published) == 1
