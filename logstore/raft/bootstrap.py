@@ -42,7 +42,7 @@ from logstore.format.peer_messages import (
     InitStatusRequest,
 )
 from logstore.limits import LOG_AGAIN_NS
-from logstore.model import FORMED_STATES, Lsn, NodeId, ReplicaState
+from logstore.model import FORMED_STATES, NO_NODE, Lsn, NodeId, ReplicaState
 from logstore.raft.effects import Log
 
 CLUSTER_ID_SIZE = 16
@@ -149,6 +149,7 @@ class Bootstrap:
         self.deadline_ns = NEVER_NS if state in FORMED_STATES else 0
         self.refusal = ""
         self._refusal_kind = ""
+        self._refused_by = NO_NODE  # whose messages are the reason; NO_NODE: those of several
         self._now_ns = 0
         self._logged_ns: dict[str, int] = {}  # by kind of refusal
 
@@ -203,6 +204,8 @@ class Bootstrap:
             if isinstance(message, InitStatusRequest) and self.state in FORMED_STATES:
                 self._send_status(sender)
             return self._take()
+        if self.refusal and sender == self._refused_by:
+            self._forget_refusal()  # each message gives the reason again, while there is one
         if not self._has_own_uuid(sender, sender_uuid):
             return self._take()
         try:
@@ -303,7 +306,7 @@ class Bootstrap:
         peers may know better where the log began, or name another cluster."""
         if self.state in FORMED_STATES:
             if voter.cluster_id != self._durable.cluster_id:
-                self._refuse("foreign", f"node {sender} belongs to another cluster")
+                self._refuse("foreign", f"node {sender} belongs to another cluster", sender)
         elif self.state == ReplicaState.STARTING and (
             self._saving is None or self._saving.state not in FORMED_STATES
         ):
@@ -321,8 +324,6 @@ class Bootstrap:
         formed = {
             peer: heard for peer, heard in self._peer_states.items() if heard.state in FORMED_STATES
         }
-        if not formed:
-            return
         if len({heard.cluster_id for heard in formed.values()}) > 1:
             self._refuse(
                 "foreign",
@@ -330,9 +331,12 @@ class Bootstrap:
                 "the nodes of one cluster in its configuration file",
             )
             return
+        self._forget_refusal_of_several()
+        if not formed:
+            return
         first = min(formed.values(), key=lambda heard: heard.first_lsn)
         self._attempt = None
-        self.refusal = self._refusal_kind = ""
+        self._forget_refusal()
         self._save(msgspec.structs.replace(first, state=ReplicaState.LEARNER))
 
     def _on_prepare(self, sender: NodeId, wanted: _InitState) -> None:
@@ -367,6 +371,7 @@ class Bootstrap:
                     "copy",
                     f"nodes {node} and {sender} have the same replica uuid: one data folder is a "
                     "copy of the other's; start one of them with an empty folder",
+                    sender,
                 )
                 self._peer_states.pop(sender, None)
                 self._prepared.discard(sender)
@@ -384,21 +389,30 @@ class Bootstrap:
         )
 
     def _save(self, known: _InitState) -> None:
+        self._forget_refusal_of_several()
         self._saving = known
         self._seq += 1
         self._out.append(
             SaveInit(self._seq, known.state, known.nonce, known.cluster_id, known.first_lsn)
         )
 
-    def _refuse(self, kind: str, reason: str) -> None:
+    def _refuse(self, kind: str, reason: str, sender: NodeId = NO_NODE) -> None:
         """Take no part, and log why. Every peer gives the reason at every retry: it is logged once,
         then every minute, with the first peer's text."""
         if kind != self._refusal_kind:
-            self._refusal_kind, self.refusal = kind, reason
+            self._refusal_kind, self.refusal, self._refused_by = kind, reason, sender
         logged_ns = self._logged_ns.get(kind)
         if logged_ns is None or self._now_ns - logged_ns >= LOG_AGAIN_NS:
             self._logged_ns[kind] = self._now_ns
             self._out.append(Log(self.refusal))
+
+    def _forget_refusal(self) -> None:
+        self.refusal = self._refusal_kind = ""
+
+    def _forget_refusal_of_several(self) -> None:
+        """Those that were of different clusters are so no more: some have another folder now."""
+        if self._refused_by == NO_NODE:
+            self._forget_refusal()
 
     def _send(self, peer: NodeId, message: InitMessage) -> None:
         self._out.append(SendInit(peer, message))

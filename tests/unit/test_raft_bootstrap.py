@@ -386,6 +386,54 @@ def test_l3_one_uuid_at_two_nodes_is_refused() -> None:
         assert "same replica uuid" in bootstrap.refusal
 
 
+def test_l3_a_copy_that_was_replaced_by_another_folder_is_a_reason_no_more() -> None:
+    """A request to form the cluster was refused, and the status named it, until a restart."""
+    empty = InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER)
+    bootstrap = make(1, auto_init=False)
+    hear(bootstrap, 2, empty)
+    bootstrap.on_message(NodeId(3), UUIDS[2], empty)
+    hear(bootstrap, 2, InitStatusRequest(0))
+    assert "same replica uuid" in bootstrap.refusal
+    hear(bootstrap, 3, InitStatusRequest(0))
+    assert bootstrap.refusal == ""
+    hear(bootstrap, 3, empty)
+    assert saves(bootstrap.on_init_requested(FIRST_LSN))
+
+
+def test_l3_a_node_of_another_cluster_that_was_emptied_is_a_reason_no_more() -> None:
+    bootstrap = make(2, state=ReplicaState.VOTER, nonce=5, cluster_id=CLUSTER)
+    hear(bootstrap, 3, InitCommit(5, NO_CLUSTER))
+    hear(bootstrap, 1, InitStatusRequest(0))
+    assert "another cluster" in bootstrap.refusal
+    bootstrap.on_message(NodeId(3), b"x" * 16, InitStatusRequest(0))
+    assert bootstrap.refusal == ""
+
+
+def between_two_clusters(*, auto_init: bool) -> Bootstrap:
+    bootstrap = make(1, auto_init=auto_init)
+    for voter, cluster in ((2, CLUSTER), (3, bytes(15) + b"2")):
+        hear(bootstrap, voter, InitStatus(ReplicaState.VOTER, 5, cluster))
+    bootstrap.on_tick(RETRY_NS)
+    assert "different clusters" in bootstrap.refusal
+    return bootstrap
+
+
+def test_nodes_of_two_clusters_that_were_emptied_are_a_reason_no_more() -> None:
+    bootstrap = between_two_clusters(auto_init=False)
+    for voter in (2, 3):
+        bootstrap.on_message(NodeId(voter), bytes([voter]) * 15 + b"x", InitStatusRequest(0))
+    bootstrap.on_tick(2 * RETRY_NS)
+    assert bootstrap.refusal == ""
+
+
+def test_a_node_between_two_clusters_that_forms_one_with_emptied_nodes_is_refused_no_more() -> None:
+    empty = InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER)
+    bootstrap = between_two_clusters(auto_init=True)
+    bootstrap.on_message(NodeId(2), b"x" * 16, empty)
+    assert saves(bootstrap.on_message(NodeId(3), b"y" * 16, empty))
+    assert bootstrap.refusal == ""
+
+
 def test_l3_another_disk_at_a_node_voids_what_the_old_one_said() -> None:
     bootstrap = make(1)
     hear(bootstrap, 2, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER))
