@@ -23,6 +23,7 @@ class ReplicatorInbox:
         self._awaited = seq
 
     def receive(self, limit: int = DRAIN_MAX) -> list[RingMessage]:
+        """The oldest messages. Fewer than `limit`: no more wait, however many were dropped (M7)."""
         received = self._inbox.receive(limit)
         if not received or not self._awaited:
             return received
@@ -32,4 +33,4 @@ class ReplicatorInbox:
                 self._awaited = 0 if message.seq == self._awaited else self._awaited
             elif not self._awaited or isinstance(message, RotReported):
                 passed.append(message)
-        return passed
+        return passed if len(received) < limit else passed + self.receive(limit)
