@@ -128,6 +128,9 @@ class WriterActor:
             self._retry_later(error)
             return
         self._is_recovered = True
+        unfinished = self._folder.unfinished_install
+        if unfinished is not None:
+            self._work.finish_install(unfinished)
         self._answer(recovered)
 
     def _retry_later(self, error: DiskFull | FolderInUse) -> None:

@@ -235,6 +235,16 @@ class Folder:
             )
         )
 
+    @property
+    def unfinished_install(self) -> WholeLogStart | None:
+        """After recovery: the log start of an install that had no space to end (S9)."""
+        meta = None if self._meta is None else self._meta.meta
+        if meta is None or meta.installing is None:
+            return None
+        at, mark = meta.log_start, meta.installing
+        position = Position(at.index, at.term, at.next_lsn, at.chain)
+        return WholeLogStart(position, mark.cumulative_bytes, mark.timestamp_ns, meta.level)
+
     def save_installed(self) -> None:
         """Take the mark INSTALL off."""
         meta = self._opened_meta()

@@ -42,6 +42,10 @@ class Installs:
         self._next = Step.MARK
         self._is_saving = False
 
+    def go_on(self) -> None:
+        """The mark is in META since an earlier start, and recovery had no space for a new pair."""
+        self._next = Step.START_OVER
+
     def advance(self, whole: WholeLogStart, start_over: Callable[[], int]) -> int:
         """Begin the next step, if it can begin. `start_over` has the data worker take steps 2 and 3
         and call `on_begun_anew` after them."""

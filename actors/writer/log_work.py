@@ -136,6 +136,12 @@ class LogWork:
         self._taken_seq = command.seq
         self._installs_queued += isinstance(command, InstallLog)
 
+    def finish_install(self, start: WholeLogStart) -> None:
+        """Open the first segment of a log that recovery found dropped, before any order of raft,
+        which has not ordered this one: the answer to 0 tells it nothing."""
+        self._installs.go_on()
+        self.add(InstallLog(0, start))
+
     def do_work(self, now_ns: int) -> int:
         """Begin what can begin; returns how much.
 

@@ -4,7 +4,8 @@ Owns the order: lock, META, boot counter, headers, flushes, verdicts, records of
 new segment if the tail is torn, dead files. Must not know consensus: raft decides what is exposed.
 
 Under the mark INSTALL whatever segments there are hold nothing of the log, which starts over after
-log start: recovery removes them and opens the first one (G5a).
+log start: recovery removes them and opens the first one (G5a). Where there is no space for that,
+the mark stays, and the writer goes on.
 
 Invariants: recovery that is interrupted anywhere and run again ends in the same log; an entry
 under a whole record is never dropped, whatever happened to its frame; only bytes that the
@@ -233,7 +234,8 @@ def _finish_install(
     new_uuid: Callable[[], bytes],
 ) -> Recovered:
     """The mark INSTALL: a crash came while a log was dropped, or before its first new segment held
-    an entry. Go on from there."""
+    an entry. Go on from there. Without space the replica starts all the same, under the mark, and
+    the writer opens that segment later (S9)."""
     meta = store.meta
     numbers = segment_numbers(disk.list_folder(folder))
     for number in numbers:
@@ -241,8 +243,7 @@ def _finish_install(
         if header is not None:
             check_is_ours(folder, header, meta)
     for number in numbers:
-        for role in FileRole:
-            disk.unlink(segment_path(folder, number, role))
+        remove_dead_pair(disk, folder, number)
     before = row_at_start(
         meta.log_start, timestamp_ns=mark.timestamp_ns, cumulative_bytes=mark.cumulative_bytes
     )
@@ -253,8 +254,9 @@ def _finish_install(
         _empty_log(meta, before, next_number=max([0, *numbers]) + 1),
         new_uuid=new_uuid,
     )
-    writer.open_first()
-    store.save(msgspec.structs.replace(store.meta, installing=None))
+    if writer.prepare_spare():
+        writer.open_first()
+        store.save(msgspec.structs.replace(store.meta, installing=None))
     return _recovered(store, writer, Verdicts(meta.log_start, before))
 
 

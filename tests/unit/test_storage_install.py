@@ -117,12 +117,34 @@ def test_without_any_space_the_new_pair_waits_for_some() -> None:
         with pytest.raises(DiskFull):
             trial.writer.open_first()
     assert trial.writer.is_disk_full
-    with pytest.raises(DiskFull):
-        trial.restart()
+    trial.restart()
+    assert trial.writer.is_disk_full
+    trial.vote(7, 3)
+    assert trial.recovered.meta.meta.installing is not None
     trial.disk.free_space()
-    trial.recovered = trial.recover()
-    trial.commit(3, [8])
+    trial.restart()
+    assert trial.recovered.meta.meta.installing is None
+    assert (trial.recovered.term, trial.recovered.vote) == (7, 3)
+    trial.commit(8, [8])
     assert sorted(look(trial.disk.copy()).kept) == [21]
+
+
+def test_s9_old_pairs_that_a_full_disk_does_not_remove_keep_no_start_waiting() -> None:
+    """A copy-on-write file system: an unlink takes space, too."""
+    trial = three_pairs()
+    mark(trial)
+
+    def refuse(what: str, path: str) -> None:
+        if what == "unlink":
+            raise DiskFull(path)
+
+    trial.disk.on_call = refuse
+    trial.restart()
+    trial.disk.on_call = None
+    trial.commit(3, [8])
+    assert len(pairs(trial)) > 1
+    trial.restart()
+    assert (len(pairs(trial)), trial.writer.last.header.index) == (1, 21)
 
 
 def test_a_torn_tail_goes_with_the_log() -> None:

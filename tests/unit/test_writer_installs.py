@@ -215,6 +215,42 @@ def test_s9_on_a_disk_without_any_space_it_waits_and_is_answered_once(born):
     assert born.heard()[-1] == Persisted(born.seq)
 
 
+@pytest.mark.usefixtures("without_spare")
+def test_s9_killed_amid_that_it_starts_and_votes_and_ends_it_later(tmp_path, monkeypatch):
+    """The log was dropped, and another process took the space of it."""
+    first = three_pairs(tmp_path)
+    first.disk.capacity_bytes = 1
+    first.order_install(BEFORE)
+    first.settle()
+    monkeypatch.undo()
+    first.disk.kill_process()
+    (tmp_path / "second").mkdir()
+    second = WriterStage(tmp_path / "second", disk=first.disk)
+    second.writer._folder._station = first.writer._folder._station
+    second.start()
+    [recovered] = second.born
+    assert (recovered.start_index, recovered.last_row, recovered.damage) == (20, None, "")
+    assert (recovered.start_bytes, recovered.persisted) == (BEFORE.header.cumulative_bytes, 20)
+    second.tell(SaveMeta(1, 7, 2))
+    second.settle()
+    heard = second.heard()
+    assert (len(heard), set(heard)) == (2, {DiskFullChanged(True), MetaPersisted(1)})
+    second.rows = [BEFORE] * 21
+    second.persist(8, term=7)
+    second.settle()
+    assert second.heard() == []
+    assert newest_meta(first.disk, folder(first)).installing is not None
+    first.disk.free_space()
+    second.stage.now_ns += 2_000_000_000
+    second.settle()
+    answers = [each.seq for each in second.heard() if isinstance(each, Persisted)]
+    assert answers == [0, second.seq], "the mark is off before an entry is flushed"
+    meta = newest_meta(first.disk, folder(first))
+    assert (meta.installing, meta.term, meta.vote) == (None, 7, 2)
+    assert len(LogReader(first.disk, folder(first)).read_body(21)) == 8
+    second.close()
+
+
 def test_s9_readers_give_up_what_was_removed_before_a_new_segment_needs_its_space(born):
     """A reader has every pair open, as egress does, and looks at what the generation says."""
     reader = LogReader(born.disk.view(lambda _ns: None), folder(born))
