@@ -34,7 +34,7 @@ from actors.writer.folder import Folder
 from actors.writer.installs import Installs
 from logstore.errors import DiskFull
 from logstore.format.group import frame_size
-from logstore.limits import FLUSH_MAX_BYTES
+from logstore.limits import FLUSH_MAX_BYTES, SECTOR_BYTES
 from logstore.model import NO_INDEX, Index
 from logstore.raft.effects import InstallLog, Persist, Truncate
 from logstore.raft.events import DiskFullChanged, Persisted
@@ -100,6 +100,7 @@ class LogWork:
         self._spare_worker = host.flush_worker("spare", wake)
         self._groups_passed_on = 0  # by the data worker, to the records worker
         self._groups_recorded = 0  # by the records worker
+        self._room_left = (0, 0)  # bytes and entries, by the group of the data worker's job
         self._is_opening = False  # the data worker's job opens a segment
         self._found_no_space = False  # and found no space for it
         self._full_until_ns = 0
@@ -190,6 +191,9 @@ class LogWork:
             return self._open_segment(partial(self._roll, entries))
         for _ in entries:
             self._queue.popleft()
+        room_bytes, room_entries = self._folder.log.room()
+        room_bytes -= SECTOR_BYTES + sum(frame_size(entry[0]) for entry in entries)
+        self._room_left = room_bytes, room_entries - len(entries)
         self._data_worker.start(partial(self._write_group, entries, last_seq))
         return 1
 
@@ -338,14 +342,16 @@ class LogWork:
         return 0
 
     def _disk_report(self) -> DiskFullChanged:
-        """Whether the disk is full, and then what the open segment takes besides what is queued. A
-        truncation would need another segment; amid an install there is none."""
+        """Whether the disk is full, and then what the open segment takes besides what is queued or
+        being written. A truncation would need another segment; amid an install there is none."""
         if not self._is_full:
             return DiskFullChanged(False)
         queued = [command for command in self._queue if isinstance(command, Persist)]
         if len(queued) < len(self._queue):
             return DiskFullChanged(True)
-        room_bytes, room_entries = self._folder.log.room()
+        # how far the data worker is with its group, this thread cannot tell
+        is_busy = self._data_worker.is_busy
+        room_bytes, room_entries = self._room_left if is_busy else self._folder.log.room()
         queued_bytes = sum(frame_size(command.header) for command in queued)
         return DiskFullChanged(
             True,

@@ -284,6 +284,41 @@ def test_a_full_disk_keeps_the_queue_is_reported_and_ends_when_space_appears(bor
     assert [reader.row(index) for index in range(1, 10)] == born.rows[1:]
 
 
+def test_s9_a_group_that_is_being_written_takes_its_room(born):
+    """The report of a full disk comes amid it, as in mode `single`, where the writer's thread goes
+    on meanwhile."""
+    allocates, writes = Event(), Event()
+    has_begun = Event()
+
+    def wait(what, path):
+        if what == "allocate":
+            allocates.wait(30)
+            raise DiskFull(path)
+        if what == "write" and path.endswith(".data") and born.seq > 5:
+            has_begun.set()
+            writes.wait(30)
+
+    born.disk.on_call = wait
+    born.persist(*[60 << 10] * 5)  # rolls, and the next spare is under way
+    data_worker = born.writer._work._data_worker
+    while Persisted(5) not in born.heard():
+        born.work()
+        data_worker.wait()
+    orders = born.persist(8, 60 << 10)
+    born.work()
+    assert has_begun.wait(30)
+    allocates.set()
+    born.writer._work._spare_worker.wait()
+    born.work()
+    [report] = [each for each in born.heard() if isinstance(each, DiskFullChanged)]
+    writes.set()
+    born.settle()
+    room_bytes, room_entries = born.writer._folder.log.room()
+    assert report.seq == orders[-1].seq
+    assert report.room_entries == room_entries
+    assert room_bytes - SECTOR_BYTES <= report.room_bytes <= room_bytes
+
+
 def test_an_entry_larger_than_a_segment_waits_for_space_while_there_is_some_for_segments(born):
     """A spare is no reason to try again at once: it does not hold the entry either."""
     allocated, refused = [], []
