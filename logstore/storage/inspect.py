@@ -173,6 +173,8 @@ def _record_rows(
     position, end = SEGMENT_HEADER_SIZE, disk.size(handle)
     while position < end:
         chunk = read_salvaged(disk, handle, position, min(MIB, end - position))
+        if not chunk:
+            return  # the replica runs, and has cut the file meanwhile
         for place in range(0, len(chunk), RECORD_SIZE):
             raw = chunk[place : place + RECORD_SIZE]
             if any(raw):
@@ -278,6 +280,8 @@ def _next_sector(disk: Disk, handle: int, position: int, end: int) -> int:
     position = (position // SECTOR_BYTES + 1) * SECTOR_BYTES
     while position < end:
         chunk = read_salvaged(disk, handle, position, min(MIB, end - position))
+        if not chunk:
+            break  # it was cut meanwhile
         if chunk.count(0) != len(chunk):
             for place in range(0, len(chunk), SECTOR_BYTES):
                 if chunk.startswith(_MAGIC, place):

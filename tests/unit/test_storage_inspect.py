@@ -54,6 +54,29 @@ def test_records_and_frames_are_rows_in_file_order(path: str) -> None:
     assert [row["fault"] for row in rows] == ["", "", ""]
 
 
+@pytest.mark.parametrize("path", [DATA, RAFT])
+def test_a_file_that_a_roll_cuts_meanwhile_ends_there(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica runs on: space after the last entry of its newest pair is given back."""
+    trial = started()
+    monkeypatch.setattr("logstore.storage.inspect.MIB", SECTOR_BYTES)
+    disk = trial.disk.view(lambda _ns: None)
+    reads: list[int] = []
+    read = disk.read
+
+    def counted(handle: int, offset: int, size: int) -> bytes:
+        reads.append(offset)
+        assert len(reads) < 1_000, "it never ends"
+        return read(handle, offset, size)
+
+    monkeypatch.setattr(disk, "read", counted)
+    rows = inspect_records(disk, path)
+    next(rows)
+    trial.writer.roll()
+    assert [row["index"] for row in rows] == [2, 3]
+
+
 def test_records_and_frames_agree_on_the_chain() -> None:
     disk = started().disk
     frames, records = (list(inspect_records(disk, path)) for path in (DATA, RAFT))
