@@ -211,6 +211,7 @@ class LogWriter:
         self.raft_bytes_written += len(group.records)
         self.last = last
         self._data_end = offset
+        self._forget_finished()
         self._unfinished.append(group)
         self._commit_known = max(self._commit_known, entries[-1][2])
         return group
@@ -229,9 +230,13 @@ class LogWriter:
     @property
     def groups_unfinished(self) -> int:
         """Groups appended that have not finished step 4."""
+        self._forget_finished()
+        return len(self._unfinished)
+
+    def _forget_finished(self) -> None:
+        """Each keeps its records, so none waits for the next roll."""
         while self._unfinished and self._unfinished[0].is_flushed:
             self._unfinished.popleft()
-        return len(self._unfinished)
 
     def release_cache(self) -> None:
         """Now and then, drop cached pages that lie far before the tail;

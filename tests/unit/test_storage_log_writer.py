@@ -145,6 +145,15 @@ def test_rolling_and_truncating_wait_until_every_flush_has_ended() -> None:
     trial.writer.roll()
 
 
+def test_what_is_flushed_is_not_kept_until_the_next_roll() -> None:
+    """A segment of small groups has 131,072 of them, and up to 16 million where it is set so."""
+    trial = started()
+    for _ in range(5):
+        trial.commit(1, [0])
+    assert len(trial.writer._unfinished) == 1
+    assert trial.writer._current().header.number == 1
+
+
 def test_dead_segments_go_at_once_and_closed_ones_give_space_back() -> None:
     """SAFETY S7."""
     trial = started()
