@@ -33,6 +33,7 @@ from logstore.cli.options import (
 from logstore.cli.output import STDOUT, Terminal, say, write_json
 from logstore.cli.port_users import describe
 from logstore.cli.replica_process import is_alive
+from logstore.cli.stdout_reader import before_exit_status
 from logstore.errors import InvalidRequest
 from logstore.limits import NODES_MAX
 
@@ -172,7 +173,8 @@ def status(folder: Path, json_path: str | None) -> None:
             state_word = "running" if row["is_running"] else "gone"
             role = str(row["role"] or "-")
             table.add_row(str(row["node"]), str(row["pid"]), state_word, role, str(row["dir"]))
-        Terminal().print(table)
+        with before_exit_status():
+            Terminal().print(table)
         for users in filter(None, foreign.values()):
             say(f"{describe(users)}: the replica cannot listen there")
     if any(foreign.values()) or not all(row["is_running"] for row in rows):

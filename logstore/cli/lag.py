@@ -25,6 +25,7 @@ from logstore.cli.output import (
     write_json,
     write_json_line,
 )
+from logstore.cli.stdout_reader import before_exit_status
 from logstore.cli.trouble import silent_words
 from logstore.client import clock
 from logstore.client.client import LogClient, connect
@@ -89,7 +90,8 @@ def lag(every_s: float | None, endpoints: str, timeout_s: float, json_path: str 
             if json_path is not None:
                 write_json(found, json_path)
             else:
-                _print(found)
+                with before_exit_status():
+                    _print(found)
             if found["visible_lsn"] is None:
                 sys.exit(ExitStatus.UNREACHABLE)
             return

@@ -5,10 +5,9 @@ The table below is the place to add one. They are imported when they are called.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -16,6 +15,7 @@ import click
 from logstore.cli.exit_status import ExitStatus, exit_status_of
 from logstore.cli.interrupts import Terminated
 from logstore.cli.lazy_group import CommandTable, LazyGroup
+from logstore.cli.stdout_reader import discard_output
 from logstore.errors import LogStoreError
 
 COMMANDS: CommandTable = {
@@ -111,18 +111,20 @@ def logstore() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit status. What goes wrong is one line on stderr.
 
-    A reader of stdout that has enough is no error; output that cannot be written is one.
+    A reader of stdout that has enough is no error, and mends none; output that cannot be written is
+    one.
     """
+    status: int = ExitStatus.DONE
     try:
         status = _run(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
         return status
     except (BrokenPipeError, _OutputClosed):
-        _discard_output()
-        return ExitStatus.DONE
+        discard_output()
+        return status
     except OSError as error:  # a file that was opened by name is named
-        _discard_output()
+        discard_output()
         if error.filename is not None:
             print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
             return ExitStatus.USAGE
@@ -147,12 +149,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return ExitStatus.INTERRUPTED
     return ExitStatus.DONE
-
-
-def _discard_output() -> None:
-    """Drop what stdout still holds: the interpreter would fail on it once more at its end."""
-    with suppress(OSError, ValueError, AttributeError):  # closed, or not there
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

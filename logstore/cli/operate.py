@@ -18,6 +18,7 @@ from logstore.cli.options import (
     timeout_option,
 )
 from logstore.cli.output import Terminal, committed_words, say, write_json
+from logstore.cli.stdout_reader import before_exit_status
 from logstore.cli.trouble import (
     install_words,
     leaderless_words,
@@ -49,7 +50,8 @@ def status(endpoints: str, timeout_s: float, json_path: str | None) -> None:
     if json_path is not None:
         write_json(found, json_path)
     else:
-        _print_status(found)
+        with before_exit_status():
+            _print_status(found)
     if not found["leader"]:
         sys.exit(ExitStatus.UNREACHABLE)
 
@@ -90,7 +92,8 @@ def verify(endpoints: str, timeout_s: float, json_path: str | None) -> None:
         document = {"is_good": found.is_good, **msgspec.to_builtins(found)}
         write_json(document, json_path)
     else:
-        _print_verification(found)
+        with before_exit_status():
+            _print_verification(found)
     has_compared = any(not row.error for row in found.replicas)
     if (has_compared and not found.chains_equal) or any(row.faulty for row in found.replicas):
         sys.exit(ExitStatus.DAMAGED)

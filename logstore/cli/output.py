@@ -24,6 +24,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from logstore.cli.stdout_reader import before_exit_status
+
 STDOUT = "-"
 
 
@@ -31,9 +33,10 @@ def write_json(document: Any, path: str) -> None:
     """One JSON document, indented, to a file or stdout."""
     text = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     if path == STDOUT:
-        output = _stdout()
-        output.write(text)
-        output.flush()
+        with before_exit_status():
+            output = _stdout()
+            output.write(text)
+            output.flush()
     else:
         Path(path).write_bytes(text)
 

@@ -19,6 +19,7 @@ from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import NumberRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import Terminal, say, write_json
 from logstore.cli.serve import DEFAULT_FOLDER
+from logstore.cli.stdout_reader import before_exit_status
 from logstore.cli.trouble import placement_words
 from logstore.client.client import connect
 from logstore.config_relations import NICE_MAX, NICE_MIN
@@ -148,7 +149,8 @@ def set_(
         write_json(outcomes, json_path)
     else:
         rows = {each.process: msgspec.to_builtins(each.report) for each in outcomes}
-        Terminal().print(_table_of([(str(node), rows)]))
+        with before_exit_status():
+            Terminal().print(_table_of([(str(node), rows)]))
     for each in outcomes:
         for words in filter(None, (each.pending, each.inherited)):
             say(f"{each.process}: {words}")

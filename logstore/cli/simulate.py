@@ -34,6 +34,7 @@ from logstore.cli.simulate_report import (
     print_tables,
     replay_line,
 )
+from logstore.cli.stdout_reader import before_exit_status
 from logstore.errors import InvalidRequest
 
 SEEDS_DEFAULT = 100
@@ -292,4 +293,5 @@ def _print(totals: Totals, json_path: str | None, *, jobs: int) -> None:
     if json_path is not None:
         write_json(totals, json_path)
     if json_path != STDOUT:
-        print_tables(Terminal(), totals, jobs=jobs)
+        with before_exit_status():
+            print_tables(Terminal(), totals, jobs=jobs)

@@ -22,6 +22,8 @@ from logstore.format.client_messages import (
     StatusRequest,
     TimeLookupReply,
     TimeLookupRequest,
+    VerifyReply,
+    VerifyRequest,
 )
 from tests.unit.cli_stage import kept_process_settings
 from tests.unit.client_stage import Cluster, FakeReplica
@@ -67,6 +69,38 @@ def test_a_reader_that_has_enough_is_no_error(replica: FakeReplica, command: lis
         assert run_into(writer, *command) == (0, b"")
     finally:
         os.close(writer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["verify"], ["verify", "--json", "-"]])
+def test_a_reader_that_has_enough_does_not_make_a_bad_answer_a_good_one(
+    replica: FakeReplica, command: list[str]
+) -> None:
+    faulty = b'[{"first_lsn": 2, "last_lsn": 2, "reason": "bad CRC"}]'
+    replica.on[VerifyRequest] = lambda _: VerifyReply(3, 3, 255, 3, 100, 3, faulty)
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert run_into(writer, *command) == (5, b"")
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.slow
+def test_produce_fails_also_where_its_report_has_no_reader(
+    replica: FakeReplica, tmp_path: Path
+) -> None:
+    source = tmp_path / "lines"
+    source.write_bytes(b"ok\n" + bytes(2 << 20))
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        status, said = run_into(writer, "produce", str(source), "--json", "-")
+    finally:
+        os.close(writer)
+    assert status == 4
+    assert b"line 2 is longer" in said
+    assert b"1 payloads are acknowledged, LSN 1 to 1" in said
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from logstore.cli.explain.explanation import Explanation, explain_readings
 from logstore.cli.explain.readings import Readings, gather
 from logstore.cli.options import NumberRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import Terminal, say, write_json
+from logstore.cli.stdout_reader import before_exit_status
 from logstore.client.client import connect
 from transport.stamp_table import STAMPED_EVERY
 
@@ -64,7 +65,8 @@ def explain(seconds: float, endpoints: str, timeout_s: float, json_path: str | N
     if json_path is not None:
         write_json(found, json_path)
     elif readings.replicas:
-        show(found, Terminal())
+        with before_exit_status():
+            show(found, Terminal())
     if not found.leader:
         sys.exit(ExitStatus.UNREACHABLE)
 

@@ -12,6 +12,7 @@ from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import DEFAULT_ENDPOINTS, json_option, timeout_option
 from logstore.cli.output import Bar, Terminal, say, write_json
 from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
+from logstore.cli.stdout_reader import before_exit_status
 from logstore.client.client import connect
 from logstore.spark.audit import Audit, run_audit
 from logstore.spark.audit_sources import Folder, Lake, Replica, Source
@@ -77,7 +78,8 @@ def audit(
     if json_path is not None:
         write_json(msgspec.to_builtins(found), json_path)
     else:
-        _print(found)
+        with before_exit_status():
+            _print(found)
     if found.is_damaged:
         sys.exit(ExitStatus.DAMAGED)
     if found.findings:
