@@ -12,6 +12,8 @@ from io import BufferedReader
 from types import FrameType
 from typing import Any
 
+from logstore.errors import InvalidRequest
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -75,5 +77,11 @@ class InterruptibleSource:
         self._interrupts = interrupts
 
     def read1(self, size: int = -1, /) -> bytes:
+        """Raises: InvalidRequest: it cannot be read, for a fault of its disk for example."""
         with self._interrupts.allowed():
-            return self._source.read1(size)
+            try:
+                return self._source.read1(size)
+            except OSError as error:
+                raise InvalidRequest(
+                    f"{self._source.name} cannot be read: {error.strerror}"
+                ) from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +108,40 @@ def test_stdin_is_read_and_an_empty_one_appends_nothing(
         assert run("produce", "-", "--json", report) == 0
         assert json.loads(report.read_bytes())["payloads"] == count
     assert pushed(replica) in ([[b"x", b"y"]], [[b"x"], [b"y"]])
+
+
+class _FailingFile(io.RawIOBase):
+    """A file whose second part the disk refuses to read."""
+
+    name = "<stdin>"
+
+    def __init__(self) -> None:
+        self.parts = [b"x\ny\n"]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        if not self.parts:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        part = self.parts.pop()
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def test_input_that_cannot_be_read_is_named_and_what_was_acknowledged_is_said(
+    replica: FakeReplica,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    report = tmp_path / "report"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(_FailingFile())))
+    assert run("produce", "-", "--json", report) == 2
+    said = capfd.readouterr().err
+    assert "error: <stdin> cannot be read: Input/output error" in said
+    assert "2 payloads are acknowledged, LSN 1 to 2" in said
+    assert json.loads(report.read_bytes())["payloads"] == 2
 
 
 def test_batches_have_the_size_asked_for(replica: FakeReplica, tmp_path: Path) -> None:
