@@ -5,10 +5,12 @@ Owns the two signals' handlers while it is entered. A second signal always gets 
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, UnsupportedOperation
 from types import FrameType
 from typing import Any
 
@@ -80,8 +82,21 @@ class InterruptibleSource:
         """Raises: InvalidRequest: it cannot be read, for a fault of its disk for example."""
         with self._interrupts.allowed():
             try:
+                self._wait_for_input()
                 return self._source.read1(size)
             except OSError as error:
                 raise InvalidRequest(
                     f"{self._source.name} cannot be read: {error.strerror}"
                 ) from error
+
+    def _wait_for_input(self) -> None:
+        """Where the descriptor does not block, as a parent may leave its children's stdin, a read
+        that finds nothing yet looks like the end."""
+        try:
+            descriptor = self._source.fileno()
+        except UnsupportedOperation:  # in memory
+            return
+        if not os.get_blocking(descriptor):
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll()

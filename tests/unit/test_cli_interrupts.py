@@ -35,6 +35,23 @@ def test_a_signal_ends_reading() -> None:
             os.close(writing)
 
 
+def test_a_pipe_that_does_not_block_has_not_ended_where_nothing_is_in_it_yet() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)  # as a parent leaves its children's stdin
+    with Interrupts() as interrupts, os.fdopen(reading, "rb") as pipe:
+        assert isinstance(pipe, BufferedReader)
+        source = InterruptibleSource(pipe, interrupts)
+        previous = signal.signal(signal.SIGALRM, lambda *_: os.write(writing, b"late"))
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        try:
+            assert source.read1(10) == b"late"
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+            os.close(writing)
+        assert source.read1(10) == b""
+
+
 def test_a_second_signal_gets_through_and_the_handlers_come_back() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Interrupts():
