@@ -59,6 +59,7 @@ def forget(folder: Path, node: int, timeout_s: float, *, say: Callable[[str], No
             aside = move_aside(data)
     remove_node(Path(state.config), node)
     with locked(folder):
+        state = read_state(folder) or state  # another command may have started replicas meanwhile
         left = [row for row in state.nodes if row.node != node]
         endpoints = endpoints_of(load_config(state.config))
         write_state(folder, msgspec.structs.replace(state, nodes=left, endpoints=endpoints))

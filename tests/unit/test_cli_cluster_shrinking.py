@@ -19,6 +19,7 @@ from logstore.cli.cluster_shrinking import forget
 from logstore.cli.replica_process import ReplicaProcess
 from logstore.config import load_config, render_config
 from logstore.errors import InvalidRequest
+from logstore.format.client_messages import StatusRequest
 from logstore.storage.meta_store import META_NAMES
 from tests.unit.client_stage import Cluster
 from tests.unit.test_client_members import Played
@@ -79,6 +80,26 @@ def test_one_that_was_interrupted_goes_on(folder: Folder) -> None:
     state = read_state(folder.path)
     assert state is not None
     assert [row.node for row in state.nodes] == [1, 2]
+
+
+def test_what_another_command_starts_meanwhile_stays_in_the_folder(folder: Folder) -> None:
+    """`cluster down` knows a replica by its row only."""
+    folder.remove_member(3)
+    started = [
+        msgspec.structs.replace(row, start_tick=2) if row.node == 2 else row
+        for row in folder.state.nodes
+    ]
+    answer = folder.played.leader.on[StatusRequest]
+
+    def start_node_2(request: StatusRequest) -> object:
+        write_state(folder.path, msgspec.structs.replace(folder.state, nodes=started))
+        return answer(request)
+
+    folder.played.leader.on[StatusRequest] = start_node_2
+    folder.forget(3)
+    state = read_state(folder.path)
+    assert state is not None
+    assert state.nodes == started[:2]
 
 
 def test_a_member_an_unknown_node_and_another_config_are_refused(folder: Folder) -> None:
