@@ -10,6 +10,7 @@ owner chose.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import threading
@@ -115,7 +116,8 @@ class Context:
         with self._lock:
             if self._is_closed or self.is_of_parent:
                 raise self.closed()
-            socket: LinkSocket = self._context.socket(kind)
+            with _system_errors():
+                socket: LinkSocket = self._context.socket(kind)
         options = of_client(
             kind, message_size_max=self._message_size_max, high_water_mark=queue_max
         )
@@ -169,8 +171,20 @@ def _closing_on_failure(
 
 
 def _monitor(context: Context, socket: LinkSocket, events: int) -> LinkSocket:
-    with _closing_on_failure(context, socket):
+    with _closing_on_failure(context, socket), _system_errors():
         return socket.get_monitor_socket(events)
+
+
+@contextlib.contextmanager
+def _system_errors() -> Iterator[None]:
+    """Raises: OSError: no descriptor is left; it is ZeroMQ's error no more, which callers do not
+    know."""
+    try:
+        yield
+    except zmq.ZMQError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise OSError(error.errno, os.strerror(error.errno)) from error
+        raise
 
 
 def _close(context: Context, socket: LinkSocket, monitor: LinkSocket | None) -> None:

@@ -5,8 +5,10 @@ No test sleeps: the real world parks in its poll until what it waits for is ther
 
 from __future__ import annotations
 
+import resource
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 from unittest.mock import ANY
@@ -315,6 +317,29 @@ def test_a_connection_that_lives_was_not_refused(world: LinksWorld, watcher: Any
     watcher.was_refused()  # an early try may have failed
     ask(world, watcher, 2)
     assert not watcher.was_refused()
+
+
+@pytest.mark.parametrize("kind", ["requester", "watcher", "pusher", "feed"])
+def test_where_no_descriptor_is_left_no_link_is_opened_and_none_is_kept(kind: str) -> None:
+    closed = partial(Closed, "closed")
+    context = client_links.Context(message_size_max=MESSAGE_MAX_BYTES, closed=closed)
+    address = "tcp://127.0.0.1:1"
+    opens: dict[str, Callable[[], Any]] = {
+        "requester": lambda: context.requester(address),
+        "watcher": lambda: context.requester(address, reports_refusals=True),
+        "pusher": lambda: context.pusher(address),
+        "feed": lambda: context.feed(address, TOPIC, queue_max=8),
+    }
+    opens[kind]().close()  # the first one starts libzmq's threads, which need some
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # what is open stays so
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            opens[kind]()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    opens[kind]().close()
+    context.close()
 
 
 def test_an_append_arrives(world: LinksWorld, pusher: Any) -> None:

@@ -7,9 +7,11 @@ takes appends of one dense session (or imports) into a log, and commits them at 
 
 from __future__ import annotations
 
+import errno
 import heapq
 import itertools
 import json
+import os
 from collections import deque
 from collections.abc import Callable
 from random import Random
@@ -130,6 +132,7 @@ class World:
         self.leader, self.term, self.cluster_id = 1, 1, CLUSTER
         self.batch_max_bytes = 1 << 20
         self.down: set[int] = set()
+        self.has_descriptors = True  # the client's process
         self.links: list[PlayedLink] = []
         self.requests: list[tuple[int, Any]] = []
         self.on: dict[type, Callable[[int, Any], Any]] = {
@@ -174,6 +177,8 @@ class World:
         return link
 
     def _open(self, link: PlayedLink) -> PlayedLink:
+        if not self.has_descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self.links = [each for each in self.links if not each.is_closed]
         self.links.append(link)
         return link

@@ -59,6 +59,22 @@ def test_a_batch_that_a_restart_made_too_large_before_it_was_sent_fails_alone() 
     assert producing.source.size_bytes == 0
 
 
+def test_a_lack_of_descriptors_at_a_change_of_leader_ends_no_producer() -> None:
+    world = World()
+    producing = Producing(world)
+    producing.append()
+    producing.run_for(0.5)
+    world.has_descriptors = False
+    world.stop(1)
+    world.lead(2)
+    later = producing.append()
+    producing.run_for(0.5)
+    assert not later.is_settled()
+    world.has_descriptors = True
+    producing.run_for(0.5)
+    assert later.outcome == (2, 1)
+
+
 def test_a_leader_is_found_over_a_slow_network() -> None:
     """An answer after 0.3 s, which is what a connection and a question take where a packet needs
     75 ms there and back, came too late for each look for the leader."""

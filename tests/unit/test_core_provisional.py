@@ -39,6 +39,25 @@ def test_leader_resolves_when_the_leader_has_flushed(world: Leaders) -> None:
     assert producing.source.size_bytes == 0
 
 
+@pytest.mark.parametrize("level", [AckLevel.LEADER, AckLevel.NONE])
+def test_a_lack_of_descriptors_at_a_change_of_leader_ends_no_producer(
+    world: Leaders, level: AckLevel
+) -> None:
+    producing = Producing(world, level)
+    producing.append(1)
+    producing.run_for(0.5)
+    world.has_descriptors = False
+    world.stop(1)
+    producing.run_for(0.5)
+    world.lead(2)
+    later = producing.append(1)[0]
+    producing.run_for(0.5)
+    assert not later.is_settled()
+    world.has_descriptors = True
+    producing.run_for(1)
+    assert later.outcome in ("flushed", "handed over")
+
+
 def test_none_resolves_when_it_is_handed_over_though_nothing_is_read(world: Leaders) -> None:
     world.reads = False
     producing = Producing(world, AckLevel.NONE)

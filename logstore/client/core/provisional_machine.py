@@ -183,6 +183,9 @@ class ProvisionalMachine:
         except BaseException as error:
             if connection is not None:
                 connection.close()
+            if isinstance(error, OSError):  # no descriptor is left; later one may be
+                self._trouble = str(error)
+                return None
             if not isinstance(error, LogStoreError):
                 raise
             if error.code in _DENIALS and not self._reopening.is_denied:

@@ -70,7 +70,8 @@ Link: TypeAlias = RequestLink | PushLink | FeedLink
 
 
 class Links(Protocol):
-    """Opens links, without waiting: a link connects, and reconnects, by itself."""
+    """Opens links, without waiting: a link connects, and reconnects, by itself. Where no descriptor
+    is left for one, that is an OSError."""
 
     def requester(
         self, address: str, *, reports_refusals: bool = ..., is_probe: bool = ...
