@@ -113,8 +113,10 @@ class Context:
         self, kind: int, *, thread: int = _DATA_THREAD, queue_max: int = HIGH_WATER_MARK
     ) -> LinkSocket:
         """A socket with its options; `queue_max`: messages, per direction."""
+        if self.is_of_parent:  # before the lock, which a thread of the parent may hold
+            raise self.closed()
         with self._lock:
-            if self._is_closed or self.is_of_parent:
+            if self._is_closed:
                 raise self.closed()
             with _system_errors():
                 socket: LinkSocket = self._context.socket(kind)
@@ -147,6 +149,8 @@ class Context:
         self._end()
 
     def _end(self) -> threading.Thread | None:
+        if self.is_of_parent:
+            return None
         with self._lock:
             if self._is_closed:
                 return None

@@ -76,4 +76,7 @@ def test_a_forked_child_is_told_to_connect_again(nodes: int) -> None:
             ]
             assert [in_child(act) for act in acts] == ["Closed"] * len(acts)
             assert in_child(client.close) == ""
+            with client._context._lock:  # a thread of the parent opens a socket
+                assert [in_child(act) for act in acts] == ["Closed"] * len(acts)
+                assert in_child(client.close) == ""
             assert producer.append(b"z").result(WAIT_S) == (2, 2)
