@@ -11,11 +11,13 @@ import logstore
 from logstore import ProducerOptions, SequenceMode
 from logstore.errors import (
     BatchTooLarge,
+    CommittedLsnUnknown,
     ErrorCode,
     InvalidRequest,
     NotCommitted,
     OutcomeUnknown,
 )
+from logstore.format.client_messages import SessionStateReply, SessionStateRequest
 from tests.unit.client_stage import Cluster, FakeReplica
 
 WAIT_S = 10
@@ -82,6 +84,31 @@ def test_a_monotone_batch_that_expires_unsent_ends_all_behind_it_and_the_produce
     leader.on_push = leader.acknowledge
     with client.producer(options) as again:
         assert again.append_batch([b"ten"], sequence=10).result(WAIT_S) == (1, 1)
+
+
+@pytest.mark.parametrize("is_told_by_state", [False, True])
+def test_a_replay_of_what_was_stored_long_ago_keeps_none_of_its_sequences(
+    client: logstore.LogClient, leader: FakeReplica, is_told_by_state: bool
+) -> None:
+    """Its batches are older than what the log remembers of the session."""
+
+    def refuse(round_number: int, sequence: int, payloads: list[bytes]) -> None:
+        row = (sequence, 0, len(payloads), int(ErrorCode.COMMITTED_LSN_UNKNOWN), 0)
+        leader.send_acks(round_number, [row])
+
+    if is_told_by_state:
+        leader.on[SessionStateRequest] = lambda _: SessionStateReply(7, 1, 1_000, b"")
+        leader.on_push = silent
+    else:
+        leader.on_push = refuse
+    options = ProducerOptions(mode=SequenceMode.MONOTONE, name="query", ack_timeout_s=0.05)
+    with client.producer(options) as producer:
+        for sequence in range(3):
+            with pytest.raises(CommittedLsnUnknown):
+                producer.append_batch([b"again"], sequence=sequence).result(WAIT_S)
+        assert list(producer._given._given) == []
+        with pytest.raises(InvalidRequest, match="must rise"):
+            producer.append_batch([b"again"], sequence=2)
 
 
 def test_a_monotone_batch_that_is_refused_ends_all_behind_it_and_the_producer(

@@ -236,8 +236,8 @@ class ProducerMachine:
         for pack, first_lsn, count in outcome.committed:
             size_bytes += self._resolve(pack, first_lsn, count)
         for pack in outcome.forgotten:
-            pack.fail(CommittedLsnUnknown("committed, but its LSNs are no longer known"))
-            size_bytes += self._forget(pack)
+            unknown = CommittedLsnUnknown("committed, but its LSNs are no longer known")
+            size_bytes += self._settle_without_lsns(pack, unknown)
         if size_bytes:
             self._queue.release(size_bytes)
         return True
@@ -330,8 +330,7 @@ class ProducerMachine:
             pack = self._unresolved.pop(sequence)
             if pack is None:
                 return 0
-            pack.fail(error_of(code))
-            return self._forget(pack)
+            return self._settle_without_lsns(pack, error_of(code))
         error = error_of(code, detail=detail)
         if code in _OF_ONE_BATCH:
             self._end_at_refusal(sequence, error)
@@ -414,6 +413,13 @@ class ProducerMachine:
             self._options.on_ack(
                 pack.size_bytes, payloads, pack.opened_ns, self._clock.monotonic_ns()
             )
+        return self._forget(pack)
+
+    def _settle_without_lsns(self, pack: Pack, error: LogStoreError) -> int:
+        """The log has the batch, and does not know where; its bytes."""
+        if not self._options.is_dense:
+            self.given.settle(pack.sequence)
+        pack.fail(error)
         return self._forget(pack)
 
     def _forget(self, pack: Pack) -> int:
