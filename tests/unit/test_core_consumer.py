@@ -10,8 +10,8 @@ import pytest
 
 from logstore.client.core.consumer_machine import ConsumerMachine
 from logstore.client.records import batches_of
-from logstore.errors import Unreachable
-from logstore.format.client_messages import FetchRequest, Tip
+from logstore.errors import CorruptData, ErrorCode, Unreachable
+from logstore.format.client_messages import ErrorReply, FetchRequest, Tip
 from logstore.settings import PortOffset
 from tests.unit.core_stage import CLUSTER, SECOND_NS, World
 
@@ -94,6 +94,40 @@ def test_whoever_polls_again_after_everybody_was_silent_finds_the_one_that_came_
         found = found or payloads(world, machine, timeout_s=1.0)
     assert machine.node == back
     assert found == [b"2"]
+
+
+def damage(world: World, *nodes: int) -> None:
+    """These cannot read their log any more."""
+    whole = world.on[FetchRequest]
+    rot = ErrorReply(ErrorCode.CORRUPT_DATA, 0, 1, 1, b"rot")
+    world.on[FetchRequest] = lambda node, request: rot if node in nodes else whole(node, request)
+
+
+def test_what_one_replica_has_damaged_is_read_from_another_that_starts_meanwhile() -> None:
+    """It was called damaged on every replica, of which two had not been asked."""
+    world = World()
+    world.fill([b"1"])
+    machine = consumer_of(world)
+    damage(world, machine.node)
+    others = {*world.nodes} - {machine.node}
+    for node in others:
+        world.stop(node)
+        world.at(5.0, lambda node=node: world.start(node))
+    assert payloads(world, machine) == [b"1"]
+    assert machine.node in others
+
+
+def test_damage_that_a_replica_which_is_down_might_not_have_is_told_when_the_time_is_over() -> None:
+    world = World()
+    world.fill([b"1"])
+    machine = consumer_of(world)
+    down = min({*world.nodes} - {machine.node})
+    damage(world, *{*world.nodes} - {down})
+    world.stop(down)
+    begun_ns = world.now_ns
+    with pytest.raises(CorruptData):
+        payloads(world, machine)
+    assert 9 * SECOND_NS < world.now_ns - begun_ns < 20 * SECOND_NS
 
 
 def test_one_that_is_moved_reads_on_where_it_was_from_another_replica() -> None:

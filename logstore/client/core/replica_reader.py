@@ -122,7 +122,8 @@ class ReplicaReader:
 
         Raises:
           Unreachable, NotReady, …: the last refusal, when the time is over.
-          CorruptData: the pinned replica's disk, or every replica's, is damaged there.
+          CorruptData: the pinned replica's disk, or every replica's, is damaged there; or that of
+            each one that has answered when the time is over.
           LogStoreError: the request would be refused every time.
         """
         deadline_ns = self._host.deadline_ns(timeout_s)
@@ -140,12 +141,13 @@ class ReplicaReader:
             except FormatError:
                 self.close()
                 raise
-            except CorruptData:
-                if self._pinned is not None or self.node in damaged:
-                    raise  # every replica was tried
+            except CorruptData as error:
                 damaged.add(self.node)
-                yield from self.move()
-                continue
+                # One that does not answer now may have it whole.
+                is_left = yield from self._is_another_left(damaged)
+                if not is_left or self._host.clock.monotonic_ns() >= deadline_ns:
+                    raise
+                refusal = error
             except LogStoreError as error:
                 if error.code not in TRANSIENT:
                     raise
@@ -158,6 +160,13 @@ class ReplicaReader:
                     raise refusal or error from None
             yield from self.move()
             yield pauses.wait(deadline_ns=deadline_ns)
+
+    def _is_another_left(self, tried: set[int]) -> Steps[bool]:
+        """Whether there is a replica to ask that is none of these."""
+        if self._pinned is not None:
+            return False
+        nodes = yield from self._routing.replicas(timeout_s=self._timeout_s)
+        return not tried.issuperset(nodes)
 
     def _next_node(self) -> Steps[int]:
         """Each node in turn; once all were tried, those that the cluster has then."""
