@@ -100,7 +100,7 @@ def _nodes_to_add(
 ) -> list[NodeSettings]:
     """Nodes of the config that do not vote, as many as are missing; new ones if it has too few."""
     config = load_config(path)
-    found = [each for each in config.nodes if each.node not in voters][:missing]
+    found = _others(config, voters)[:missing]
     lacking = missing - len(found)
     if not lacking:
         return found
@@ -109,7 +109,7 @@ def _nodes_to_add(
             f"{path} has {len(config.nodes)} nodes, {lacking} too few, and is not the folder's own "
             "config: add [[nodes]] there, then ask again"
         )
-    return found + add_nodes(path, lacking)
+    return add_nodes(path, voters, missing)
 
 
 def _refuse_removed(folder: Path, nodes: Sequence[NodeSettings], found: Members) -> None:
@@ -128,9 +128,10 @@ def _refuse_removed(folder: Path, nodes: Sequence[NodeSettings], found: Members)
             )
 
 
-def add_nodes(path: Path, count: int) -> list[NodeSettings]:
-    """Write `count` more nodes into the config at `path`, and keep the rest of it; which ones. They
-    follow the highest number and port that it has, on the host of the last node.
+def add_nodes(path: Path, voters: Sequence[int], missing: int) -> list[NodeSettings]:
+    """Write nodes into the config at `path`, and keep the rest of it, until `missing` of them are
+    none of `voters`; those. They follow the highest number and port that it has, on the host of the
+    last node. Another command may have written them meanwhile.
 
     Raises:
       ConfigError: the file cannot be written, or would have too many nodes.
@@ -138,7 +139,9 @@ def add_nodes(path: Path, count: int) -> list[NodeSettings]:
     """
     with locked_config(path) as target:
         text = target.read_text(encoding="utf-8")
-        added = _next_nodes(parse_config(text), count)
+        config = parse_config(text)
+        found = _others(config, voters)[:missing]
+        added = _next_nodes(config, missing - len(found))
         document: Any = tomlkit.parse(text)
         for node in added:
             table = tomlkit.table()
@@ -147,7 +150,11 @@ def add_nodes(path: Path, count: int) -> list[NodeSettings]:
         changed = tomlkit.dumps(document)
         parse_config(changed)
         replace_file(target, changed)
-    return added
+    return found + added
+
+
+def _others(config: Config, voters: Sequence[int]) -> list[NodeSettings]:
+    return [each for each in config.nodes if each.node not in voters]
 
 
 def _next_nodes(config: Config, count: int) -> list[NodeSettings]:

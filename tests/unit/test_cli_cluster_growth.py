@@ -73,7 +73,7 @@ def test_nodes_are_written_placed_started_and_promoted_in_this_order(folder: Fol
 
 def test_what_is_done_already_is_not_done_again(folder: Folder) -> None:
     folder.level = 4
-    add_nodes(folder.config, 2)  # an earlier one was interrupted after that
+    add_nodes(folder.config, [1, 2, 3], 2)  # an earlier one was interrupted after that
     folder.grow(5)
     assert load_config(folder.config).node_ids() == [1, 2, 3, 4, 5]
     assert "raised" not in " ".join(folder.said)
@@ -81,6 +81,13 @@ def test_what_is_done_already_is_not_done_again(folder: Folder) -> None:
     folder.grow(5)
     assert folder.asked() == asked
     assert len(folder.started) == 1
+
+
+def test_two_at_once_write_the_same_nodes(folder: Folder) -> None:
+    """Both have found two to be missing: the second would write two more."""
+    first = add_nodes(folder.config, [1, 2, 3], 2)
+    assert add_nodes(folder.config, [1, 2, 3], 2) == first
+    assert load_config(folder.config).node_ids() == [1, 2, 3, 4, 5]
 
 
 def test_a_replica_that_does_not_join_is_named(folder: Folder) -> None:
@@ -120,5 +127,5 @@ def test_a_version_that_cannot_change_members_is_named(folder: Folder) -> None:
 def test_a_config_has_at_most_nine_nodes_and_stays_as_it_is(folder: Folder) -> None:
     before = folder.config.read_text(encoding="utf-8")
     with pytest.raises(ConfigError, match="nodes"):
-        add_nodes(folder.config, 7)
+        add_nodes(folder.config, [1, 2, 3], 7)
     assert folder.config.read_text(encoding="utf-8") == before
