@@ -127,7 +127,13 @@ class Consumer:
         """
         self._guard.check()
         unread = [] if self._machine.is_paused else self._unread.take()
-        return unread or await self._poll(timeout_s)
+        if unread:
+            return unread
+        found = await self._poll(timeout_s)
+        if not self._unread:
+            return found
+        self._unread.add(found)  # behind what a pause has held back that ended meanwhile
+        return [] if self._machine.is_paused else self._unread.take()
 
     async def seek(self, start: Start) -> None:
         """Go on at another place. Errors as `logstore.Consumer.seek`."""

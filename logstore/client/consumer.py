@@ -181,7 +181,13 @@ class Consumer:
         """
         self._guard.check()
         unread = [] if self._machine.is_paused else self._unread.take()
-        return unread or self._poll(timeout_s)
+        if unread:
+            return unread
+        found = self._poll(timeout_s)
+        if not self._unread:
+            return found
+        self._unread.add(found)  # behind what a pause has held back that ended meanwhile
+        return [] if self._machine.is_paused else self._unread.take()
 
     def _poll(self, timeout_s: float) -> list[RecordBatch]:
         with warn_of_skipped(self._machine), self._guard:

@@ -131,6 +131,26 @@ def test_positions_are_sought_committed_and_paused(run: Run, replica: FakeReplic
     run(body)
 
 
+def test_a_poll_amid_which_a_pause_ends_hands_on_first_what_was_read_before_it(
+    run: Run, replica: FakeReplica
+) -> None:
+    async def body(log: aio.LogClient) -> None:
+        async with log.consumer("earliest") as consumer:
+            assert (await anext(consumer)).lsn == 1
+            while consumer._machine.next_lsn <= 20:
+                consumer._unread.add(await consumer._poll(10))
+            replica.call(lambda: replica.append_to_log([b"new"]))
+            consumer.pause()
+            asyncio.get_running_loop().call_later(0.05, consumer.resume)
+            found: list[int] = []
+            while not found or found[-1] < 21:
+                for batch in await consumer.poll(10):
+                    found += range(batch.first_lsn, batch.last_lsn + 1)
+            assert found == list(range(2, 22))
+
+    run(body)
+
+
 def test_two_tasks_at_one_consumer_are_told(run: Run, replica: FakeReplica) -> None:
     async def body(log: aio.LogClient) -> None:
         async with log.consumer("latest") as consumer:

@@ -277,6 +277,23 @@ def test_a_pause_holds_back_what_was_read(log: logstore.LogClient) -> None:
         assert lsns(consumer) == list(range(5, 21))
 
 
+def test_a_poll_amid_which_a_pause_ends_hands_on_first_what_was_read_before_it(
+    log: logstore.LogClient, replica: FakeReplica
+) -> None:
+    with log.consumer("earliest") as consumer:
+        assert next(iter(consumer)).lsn == 1
+        while consumer._machine.next_lsn <= 20:
+            consumer._unread.add(consumer._poll(WAIT_S))
+        replica.call(lambda: replica.append_to_log([b"new"]))
+        consumer.pause()
+        threading.Timer(0.05, consumer.resume).start()
+        found: list[int] = []
+        while not found or found[-1] < 21:
+            for batch in consumer.poll(WAIT_S):
+                found += range(batch.first_lsn, batch.last_lsn + 1)
+        assert found == list(range(2, 22))
+
+
 def test_what_no_cursor_can_be_is_told(log: logstore.LogClient) -> None:
     for name in ("", 5, "x" * 300):
         with pytest.raises(InvalidRequest, match="cursor's name"):
