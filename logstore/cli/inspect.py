@@ -12,6 +12,7 @@ import msgspec
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import json_option
 from logstore.cli.output import STDOUT, open_output, write_json
+from logstore.cli.stdout_reader import before_exit_status
 from logstore.errors import InvalidRequest
 from logstore.storage.disk import RealDisk
 from logstore.storage.inspect import InspectRow, inspect_meta, inspect_records, inspect_segment
@@ -77,8 +78,9 @@ def _show_one(row: InspectRow, json_path: str | None) -> None:
     if json_path is not None:
         write_json(row, json_path)
     else:
-        for name, value in row.items():
-            click.echo(f"{name} {value}")
+        with before_exit_status():
+            for name, value in row.items():
+                click.echo(f"{name} {value}")
     if row["fault"]:
         sys.exit(ExitStatus.DAMAGED)
 

@@ -87,6 +87,18 @@ def test_a_reader_that_has_enough_does_not_make_a_bad_answer_a_good_one(
 
 
 @pytest.mark.slow
+def test_damage_of_a_file_has_its_status_where_the_reader_has_enough(tmp_path: Path) -> None:
+    meta = tmp_path / "meta.a"
+    meta.write_bytes(bytes(4_096))
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert run_into(writer, "inspect", "meta", str(meta)) == (5, b"")
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.slow
 def test_produce_fails_also_where_its_report_has_no_reader(
     replica: FakeReplica, tmp_path: Path
 ) -> None:
