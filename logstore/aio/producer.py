@@ -153,7 +153,7 @@ class Producer:
             return self._queue.append_batch(
                 payloads, sequence=number, expected_next_lsn=expected_next_lsn
             )
-        except LogStoreError:  # an interrupt may come when it is queued, and will be sent
+        except Exception:  # no interrupt, which may come when it is queued, and will be sent
             self._given.take_back(number)
             raise
 

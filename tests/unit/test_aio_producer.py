@@ -242,6 +242,21 @@ def test_a_monotone_producer_gives_sequences(run: Run) -> None:
     run(body)
 
 
+def test_a_sequence_whose_payloads_could_not_be_read_may_be_given_again(run: Run) -> None:
+    def rows() -> Iterator[bytes]:
+        yield b"one"
+        raise ConnectionError("where the rows come from")
+
+    async def body(log: aio.LogClient) -> None:
+        options = ProducerOptions(mode=logstore.SequenceMode.MONOTONE, name="query")
+        async with log.producer(options) as producer:
+            with pytest.raises(ConnectionError):
+                producer.append_batch(rows(), sequence=5)  # type: ignore[arg-type]  # any iterable
+            assert await producer.append_batch([b"one", b"two"], sequence=5) == (1, 2)
+
+    run(body)
+
+
 def test_a_producer_is_opened_by_await_too_and_closed_twice(run: Run, leader: FakeReplica) -> None:
     async def body(log: aio.LogClient) -> None:
         leader.answer_in_turn(OpenSessionRequest, OpenSessionReply(7, 2, 64, 1 << 22, 1 << 20, 0))

@@ -86,6 +86,20 @@ def test_a_monotone_batch_that_expires_unsent_ends_all_behind_it_and_the_produce
         assert again.append_batch([b"ten"], sequence=10).result(WAIT_S) == (1, 1)
 
 
+def test_a_sequence_whose_payloads_could_not_be_read_may_be_given_again(
+    client: logstore.LogClient,
+) -> None:
+    def rows() -> Iterator[bytes]:
+        yield b"one"
+        raise ConnectionError("where the rows come from")
+
+    options = ProducerOptions(mode=SequenceMode.MONOTONE, name="query")
+    with client.producer(options) as producer:
+        with pytest.raises(ConnectionError):
+            producer.append_batch(rows(), sequence=5)  # type: ignore[arg-type]  # any iterable is taken
+        assert producer.append_batch([b"one", b"two"], sequence=5).result(WAIT_S) == (1, 2)
+
+
 @pytest.mark.parametrize("is_told_by_state", [False, True])
 def test_a_replay_of_what_was_stored_long_ago_keeps_none_of_its_sequences(
     client: logstore.LogClient, leader: FakeReplica, is_told_by_state: bool
