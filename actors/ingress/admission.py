@@ -379,7 +379,7 @@ class Admission:
     # --- sessions and cursors ---
 
     def heard_of(self, producer_id: int, now_ns: int) -> None:
-        """The producer of an open session asks for it, so it is not idle."""
+        """The producer of an open session asks for it, or for what is refused: it is not idle."""
         self._expiry.used_ns[producer_id] = now_ns
 
     def decide_open(

@@ -99,6 +99,7 @@ class Comparisons:
         lsn = Lsn(expectation.expected_lsn)
         refused = self._why_refused(lsn)
         if refused is not None:
+            admission.heard_of(producer_id, now_ns)
             self._hold(push, expectation, *refused)
             return None
         outcome = admission.take_batch(push, batch, now_ns)

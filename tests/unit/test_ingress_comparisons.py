@@ -14,8 +14,8 @@ from logstore.format.conditional_prefix import (
     conditional_prefix,
 )
 from logstore.format.level import EXPECTED_LSN_LEVEL, TRIM_LEVEL
-from logstore.limits import POSITION_MAX
-from logstore.model import Codec, SequenceMode
+from logstore.limits import POSITION_MAX, SESSION_IDLE_MIN_NS
+from logstore.model import Codec, EntryKind, SequenceMode
 from logstore.raft import effects
 from logstore.raft.events import ReadIndexRequested
 from tests.unit.compressed_batches import TEXT, compressed
@@ -23,6 +23,7 @@ from tests.unit.ingress_stage import Stage
 from transport import link
 
 NEXT_LSN_IS = int(ErrorCode.NEXT_LSN_IS)
+DAY_NS = 86_400_000_000_000
 
 
 class Comparer:
@@ -279,6 +280,28 @@ def test_one_refusal_of_each_producer_is_held(stage):
     stage.accept_and_commit()
     confirm(stage)
     assert one.acks() == [(1, [(4, 5, 1, NEXT_LSN_IS, 2)])]
+
+
+def test_a_session_whose_batches_are_all_refused_is_not_idle(stage):
+    """SAFETY E8: the leader hears of its producer with each attempt, though none is stored. A push
+    of another conversation may be a late copy, and says nothing."""
+    busy, loser = (Comparer(stage, name) for name in (b"busy", b"loser"))
+    loser.ask_state()
+    for number in range(10):
+        stage.clock.wall += DAY_NS
+        stage.clock.now_ns += SESSION_IDLE_MIN_NS
+        loser.compare(0, 1_000)
+        busy.producer.push(number)
+        stage.accept_and_commit()
+        confirm(stage)
+        assert [row[3] for row in loser.rows()] == [NEXT_LSN_IS]
+        assert stage.accept_and_commit() == [], "nothing expires"
+    stage.clock.wall += DAY_NS
+    stage.clock.now_ns += SESSION_IDLE_MIN_NS
+    loser.compare(0, 1_000, round_=2)
+    busy.producer.push(10)
+    stage.accept_and_commit()
+    assert [header.kind for header in stage.accept_and_commit()] == [EntryKind.EXPIRE]
 
 
 def test_a_log_below_the_level_refuses_whatever_is_expected(stage):
