@@ -332,6 +332,7 @@ class Admission:
             self._snapshots.count(len(batch))
             self._expiry.used_ns[producer_id] = now_ns
             return None
+        self._expiry.heard_of(table, producer_id, producer_epoch, now_ns)
         is_other_level = producer_id in table.other_levels
         if isinstance(verdict, Refused):
             if is_other_level and verdict.code in UNTOLD:

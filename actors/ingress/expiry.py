@@ -48,6 +48,14 @@ class Expiry:
         self._found.clear()
         self._nameless.clear()
 
+    def heard_of(
+        self, table: SessionTable, producer_id: int, producer_epoch: int, now_ns: int
+    ) -> None:
+        """A batch of this epoch came that is not new: its producer is not idle."""
+        session = table.get(producer_id)
+        if session is not None and session.producer_epoch == producer_epoch:
+            self.used_ns[producer_id] = now_ns
+
     def due(
         self, table: SessionTable, committed_ns: int, clock: Clock, count_max: int
     ) -> Iterator[ExpireEntry]:

@@ -106,6 +106,22 @@ def test_a_session_whose_producer_asks_for_it_is_not_idle(stage):
     assert used_by(stage, busy, days=8) == [EntryKind.DATA, EntryKind.EXPIRE]
 
 
+@pytest.mark.parametrize("sequence", [100, 0], ids=["in its window", "below it"])
+def test_a_session_whose_producer_sends_what_is_known_is_not_idle(stage, sequence):
+    """A query that runs again sends what it had sent before, for as long as that takes."""
+    busy = stage.producer()
+    again = stage.producer(mode=MONOTONE, name=b"query")
+    again.push(100)
+    settle(stage)
+    for number in range(8):
+        stage.clock.wall += DAY_NS
+        stage.clock.now_ns += SESSION_IDLE_MIN_NS
+        again.push(sequence)
+        busy.push(number)
+        assert settle(stage) == [EntryKind.DATA]
+    assert used_by(stage, busy, days=1) == [EntryKind.DATA, EntryKind.EXPIRE]
+
+
 def test_a_producer_is_told_that_its_session_is_over_once_the_end_is_committed(stage):
     """Before that, the next leader may know the session (SAFETY E9)."""
     busy = stage.producer()
