@@ -43,6 +43,7 @@ class PendingTrims:
         self._requests = requests
         self._reads = reads
         self._waiting: dict[int, Lsn] = {}  # what each is to keep, by request
+        self._put_off: dict[int, Lsn] = {}  # likewise, of those that can be decided again
         self._gen: tuple[Term, int] | None = None  # that they wait in
         self._in_the_way = (NO_INDEX, NO_INDEX)  # the newest snapshot and CONFIG then
 
@@ -61,22 +62,30 @@ class PendingTrims:
         """Go on with the requests that waited, if something has changed; returns how many. Called
         once in a do_work."""
         self._bounds.begin_do_work()
-        if not self._waiting:
+        if not (self._waiting or self._put_off):
             return 0
         if self._admission.gen != self._gen:
             return self._redirect()
-        if self._newest == self._in_the_way:
-            return 0
-        waiting, self._waiting = self._waiting, {}
-        for request_id, lsn in waiting.items():
+        self._look_for_newer()
+        due, self._put_off = self._put_off, {}
+        for request_id, lsn in due.items():
             if self._requests.is_pending(request_id):
                 self._decide_again(request_id, lsn)
-        return len(waiting) - len(self._waiting)
+        return len(due) - len(self._put_off)
+
+    def _look_for_newer(self) -> None:
+        """All that waited can be decided again if there is a newer snapshot or CONFIG. What one of
+        them then still waits for is no reason for the others to wait."""
+        newest = self._newest
+        if newest != self._in_the_way:
+            self._in_the_way = newest
+            self._put_off |= self._waiting
+            self._waiting = {}
 
     def _decide_again(self, request_id: int, lsn: Lsn) -> None:
         decided = self._bounds.decide(lsn)
         if isinstance(decided, Refused) and decided.code is ErrorCode.OVERLOADED:
-            self._waiting[request_id] = lsn  # appends have their turn
+            self._put_off[request_id] = lsn  # appends have their turn, or another request
         else:
             self._go_on(request_id, lsn, decided)
 
@@ -114,7 +123,8 @@ class PendingTrims:
         return self._admission.snapshot_index, self._bounds.configurations.index
 
     def _wait(self, request_id: int, lsn: Lsn, for_what: Waits) -> None:
-        self._gen, self._in_the_way = self._admission.gen, self._newest
+        self._gen = self._admission.gen
+        self._look_for_newer()
         if len(self._waiting) >= REQUESTS_PENDING_MAX:  # some of them have timed out
             is_pending = self._requests.is_pending
             self._waiting = {each: kept for each, kept in self._waiting.items() if is_pending(each)}
@@ -126,7 +136,8 @@ class PendingTrims:
 
     def _redirect(self) -> int:
         """The gen has ended, and the snapshot with it."""
-        waiting, self._waiting = self._waiting, {}
+        waiting = self._waiting | self._put_off
+        self._waiting, self._put_off = {}, {}
         for request_id in waiting:
             self._requests.redirect(request_id)
         return len(waiting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from actors import messages
 from actors.ingress.configuration_bound import (
     ASK_AGAIN_NS,
     NEVER_NS,
@@ -11,9 +12,11 @@ from actors.ingress.configuration_bound import (
     ConfigurationBound,
 )
 from actors.topology import Counter
+from logstore.format.client_messages import DoneReply
 from logstore.format.configuration_body import Configuration, Member
 from logstore.limits import REQUEST_TIMEOUT_NS
-from logstore.raft.effects import MembersChanged
+from logstore.model import EntryKind
+from logstore.raft.effects import Committed, MembersChanged
 from logstore.raft.events import ChangeKind, ChangeRequested
 from tests.unit import test_ingress_retention as retained
 from tests.unit.test_ingress_trims import (
@@ -131,6 +134,31 @@ def test_a_trim_waits_for_another_one_and_then_reaches_no_higher(stage, client):
     stage.work()
     entry = proposed(stage)
     assert (entry.start.index, entry.start.next_lsn) == (4, 5)
+
+
+def test_a_trim_that_needs_no_other_one_does_not_wait_for_it(stage, client):
+    """Both waited for a snapshot. The files are read for one of them at a time, and what the first
+    one still lacked, it is while the members change, kept the second one until it had timed out."""
+    has_config(stage, 4)
+    low = stage.client()
+    assert (trim(client, 7), trim(low, 3)) == (None, None)
+    assert settle(stage) == [EntryKind.SESSION, EntryKind.TRIM]
+    assert (client.answer(), low.answer()) == (None, DoneReply(3))
+    has_config(stage, 8)
+    stage.work()
+    assert proposed(stage).start.next_lsn == 7
+
+
+def test_a_request_that_comes_with_the_news_does_not_hide_it(stage, client):
+    """It waits for what comes after the snapshot, and others for the snapshot."""
+    has_config(stage, 4)
+    assert trim(client, 3) is None
+    (header,) = stage.accept()
+    stage.show(header.index)
+    news = messages.encode(Committed(stage.term, header.index, stage.level))
+    assert stage.raft_ring.offer(news)
+    assert trim(stage.client(), 7) is None  # read in the same turn
+    assert proposed(stage).start.next_lsn == 3
 
 
 def test_a_trim_up_to_the_newest_one_keeps_it(stage, client):
