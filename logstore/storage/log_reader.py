@@ -219,17 +219,21 @@ class LogReader:
         return Index(first + bisect_left(range(first, stop), position, key=key))
 
     def newest_of_kind(self, kind: int, last_index: Index) -> Index | None:
-        """The highest index at or below `last_index` of this kind. Damaged records are skipped: the
-        caller reads what is found, and learns of damage there.
+        """The highest index at or below `last_index` of this kind. Damaged records are skipped, and
+        so is a segment that lacks a file: the caller reads what is found, and learns of damage
+        there.
 
         Raises:
           CorruptData: a segment vanished during the search; a second search tells this from damage.
         """
         try:
-            return self._newest_of_kind(kind, last_index)
+            return self._newest_of_kind(kind, last_index, skips_missing=False)
         except FileNotFoundError as error:
-            self.refresh()
-            raise CorruptData(str(error), 0, expected="a segment file", got="no file") from error
+            if self.refresh():
+                raise CorruptData(
+                    str(error), 0, expected="a segment file", got="no file"
+                ) from error
+        return self._newest_of_kind(kind, last_index, skips_missing=True)
 
     # --- inside ---
 
@@ -250,7 +254,7 @@ class LogReader:
                 raise
         return stop, _ABOVE_ALL
 
-    def _newest_of_kind(self, kind: int, last_index: Index) -> Index | None:
+    def _newest_of_kind(self, kind: int, last_index: Index, *, skips_missing: bool) -> Index | None:
         stop = last_index
         while stop > self.start.index:
             segment = self._map.find(stop)
@@ -258,7 +262,12 @@ class LogReader:
                 return None
             first = max(segment.first_index, stop - _SCAN_RECORDS + 1, self.start.index + 1)
             if segment.header is not None:
-                raw = self._read_salvaged(segment.header, Index(first), stop - first + 1)
+                try:
+                    raw = self._read_salvaged(segment.header, Index(first), stop - first + 1)
+                except FileNotFoundError:
+                    if not skips_missing:
+                        raise
+                    raw = b""
                 for place in places_of_kind(raw, kind):
                     if self._is_whole(Index(first + place)):
                         return Index(first + place)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from actors.messages import RotReported
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData
 from logstore.format.entry import Row
+from logstore.format.segment_header import FileRole
 from logstore.format.session_snapshot import PartHead
-from logstore.storage.log_reader import BelowLogStart
+from logstore.storage.log_reader import BelowLogStart, LogReader
+from logstore.storage.segment import segment_path
+from tests.crash.storage_trial import FOLDER, StorageTrial
 from tests.unit.ingress_stage import StageLog
 from tests.unit.test_ingress_snapshots import lead_again
 from tests.unit.test_ingress_trims import leader_with_entries, snapshot
@@ -75,3 +79,21 @@ def test_g1_a_snapshot_that_a_trim_has_cut_is_no_place_to_begin_at(stage, monkey
     lead_again(stage, accepted=newest - 1)
     stage.work()
     assert [each.index for each in stage.heard() if isinstance(each, RotReported)] == [newest]
+
+
+def test_q3_a_file_that_is_missing_under_the_search_is_damage_of_its_entries(stage, monkeypatch):
+    """The search for the newest snapshot passes it. It was reported as entry 0, which raft took
+    for none of its own: the replica led on, admitted nothing, and did not hand over."""
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    for sizes in ([0, 0], [0]):
+        trial.commit(1, sizes)
+        trial.writer.roll()
+    trial.commit(1, [0])
+    trial.disk.unlink(segment_path(FOLDER, 2, FileRole.RAFT))
+    reader = LogReader(trial.disk, FOLDER)
+    monkeypatch.setattr(stage.ingress.admission, "_open_log", lambda: reader)
+    stage.heard()
+    lead_again(stage, accepted=len(stage.entries) - 1)
+    stage.work()
+    assert [each.index for each in stage.heard() if isinstance(each, RotReported)] == [3]

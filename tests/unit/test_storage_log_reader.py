@@ -229,8 +229,21 @@ def test_a_search_by_kind_under_which_a_segment_goes_says_so() -> None:
     reader = LogReader(trial.disk, FOLDER)
     reader.refresh()
     trial.disk.unlink(RAFT)
+    trial.disk.unlink(DATA)
     with pytest.raises(CorruptData, match="segment file"):
         reader.newest_of_kind(EntryKind.NOOP, Index(3))
+
+
+@pytest.mark.parametrize("path", [RAFT, DATA])
+def test_a_search_by_kind_passes_over_a_pair_that_lacks_a_file(path: str) -> None:
+    trial = started([0, 8])
+    trial.writer.roll()
+    trial.commit(1, [0, 8])
+    trial.disk.unlink(path)
+    reader = LogReader(trial.disk, FOLDER)
+    assert [reader.newest_of_kind(EntryKind.NOOP, Index(last)) for last in (4, 2)] == [3, None]
+    with pytest.raises(CorruptData):
+        reader.row(Index(1))
 
 
 def test_open_descriptors_are_bounded() -> None:
