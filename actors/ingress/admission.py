@@ -80,7 +80,7 @@ class Admission:
         self._to_raft = to_raft
         self._observer = observer
         self._rebuild: Rebuild | None = None
-        self._is_damage_seen = False
+        self._damage_seen_at: Index | None = None
         self._term = NO_TERM
         self._office_offset_ns = 0  # wall clock less monotonic clock when the term was admitted
         self._commit = NO_INDEX  # by Committed of self._term
@@ -124,7 +124,7 @@ class Admission:
             self._commit = heard.index if heard.term == admit.term else NO_INDEX
         self.takes_batches = self._snapshots.takes_batches = admit.takes_batches
         self.proposals.open(admit.term, admit.gen)
-        self._is_damage_seen = False
+        self._damage_seen_at = None
         self._begin_rebuild(admit)
 
     def _begin_rebuild(self, admit: Admit) -> None:
@@ -223,10 +223,10 @@ class Admission:
             self._begin_rebuild(rebuild.admit)
             return 1
         except CorruptData as damage:
-            if not (is_up_to_date and self._is_damage_seen):
-                self._is_damage_seen = True
-                return 1
             index = rebuild.next_index
+            if not (is_up_to_date and self._damage_seen_at == index):
+                self._damage_seen_at = index
+                return 1
             _log.error("admission stays closed: entry %d is damaged: %s", index, damage)
             self._to_raft.send(RotReported(index, *rebuild.damaged_lsns()))
             rebuild.close()

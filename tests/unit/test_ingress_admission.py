@@ -246,6 +246,22 @@ def test_a_truncation_under_the_rebuild_is_not_mistaken_for_damage(stage):
     assert not stage.ingress.admission.is_rebuilding
 
 
+def test_a_truncation_after_a_segment_has_gone_is_not_mistaken_for_damage(stage):
+    """Each entry that reads as damaged is read again: what was seen before was another place."""
+    producer = stage.producer()
+    producer.push(0)
+    stage.accept_and_commit()
+    stage.tell(effects.AdmissionClosed(1, 2, "step_down"), effects.TermEnded(1))
+    stage.heard()
+    stage.damaged |= {0, 3}
+    for message in (effects.LeaderChanged(2, 1), effects.Admit(2, 2, len(stage.entries), 0)):
+        assert stage.raft_ring.offer(messages.encode(message))
+    for _ in range(2):  # the segment, then the entry
+        assert stage.ingress.do_work(stage.clock.now_ns) > 0
+    stage.tell(effects.AdmissionClosed(2, 0, "step_down"), effects.TermEnded(2))
+    assert stage.heard() == []
+
+
 def test_a_segment_that_goes_under_the_search_makes_the_rebuild_begin_again(stage):
     producer = stage.producer()
     producer.push(0)
