@@ -37,11 +37,8 @@ def wanted(state: State, leading: Leading, joining: Member) -> Configuration | R
         return configuration.take_place(in_force, held, joining.uuid)
     if held not in in_force.learners and held.number == state.config.node:
         return Refused(Refusal.NUMBER_TAKEN, f"node {held.number} is this leader")
-    if not is_lost(state, leading, held.number):
-        return Refused(
-            Refusal.NUMBER_TAKEN,
-            f"another replica answers as node {held.number}: one of the two must stop",
-        )
+    if answers := why_not_lost(state, leading, held.number):
+        return Refused(Refusal.NUMBER_TAKEN, answers)
     if not state.config.replaces_lost:
         return Refused(
             Refusal.NUMBER_TAKEN,
@@ -49,6 +46,13 @@ def wanted(state: State, leading: Leading, joining: Member) -> Configuration | R
             f"{held.number}` lets this replica take its place",
         )
     return configuration.replace_in_place(in_force, held)
+
+
+def why_not_lost(state: State, leading: Leading, number: NodeId) -> str:
+    """Why no replica that joins may have the place of the one that has it; empty: it may."""
+    if is_lost(state, leading, number):
+        return ""
+    return f"another replica answers as node {number}: one of the two must stop"
 
 
 def is_lost(state: State, leading: Leading, number: NodeId) -> bool:

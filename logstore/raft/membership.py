@@ -408,7 +408,11 @@ def _newest_level(state: State, leading: Leading) -> int:
 
 
 def _why_not_lost(state: State, leading: Leading, request: ChangeRequested | None) -> str:
-    """Why the voter that is to be replaced in its place is not lost; empty: it may be."""
+    """Why the member whose place another replica is to have is not lost; empty: it may be."""
+    if request is not None and request.kind is ChangeKind.JOIN:  # heard while the change waited
+        (joining,) = request.members
+        held = _of_number(configuration.present(state.configurations.in_force), joining.number)
+        return "" if held is None else joins.why_not_lost(state, leading, held.number)
     if request is None or request.kind is not ChangeKind.REPLACE:
         return ""
     if request.by != NO_NODE or request.members:

@@ -4,6 +4,8 @@ judged again before it is in the log (SAFETY S9, C8, C11, C13).
 
 from __future__ import annotations
 
+import pytest
+
 from logstore.format.configuration_body import Configuration
 from logstore.format.peer_messages import HeartbeatReply
 from logstore.model import Index
@@ -14,6 +16,7 @@ from tests.paper.test_changes_of_members import (
     THREE,
     WITH_D,
     A,
+    B,
     C,
     D,
     E,
@@ -24,6 +27,7 @@ from tests.paper.test_changes_of_members import (
     leader_with,
     refusal,
 )
+from tests.paper.test_joins import NEW_C, join, pass_timeouts
 
 SMALL = DiskFullChanged(True, 4_096, 8)
 
@@ -114,6 +118,21 @@ def test_c13_a_change_that_waited_for_space_is_given_up_once_one_that_stays_is_d
     effects = node.hear_reply(2, 1, faulty=2)
     assert "entries of nodes [2] are damaged" in refusal(effects)
     assert of_type(ask(node, ChangeKind.REMOVE, 3, is_forced=True), ProposeConfiguration)
+
+
+@pytest.mark.parametrize("configuration", [THREE, Configuration(1, (A, B), (), (C,))])
+def test_l5_a_member_heard_again_while_a_join_waited_for_space_keeps_its_place(
+    configuration: Configuration,
+) -> None:
+    """Node 3 was cut off, and another replica asked for its place."""
+    node = leader_with(configuration)
+    pass_timeouts(node, 2)
+    says_full(node, 2)
+    assert not of_type(join(node, NEW_C), ProposeConfiguration)
+    effects = node.hear_reply(3, 1) + node.hear_reply(2, 1)
+    assert refusal(effects) == "another replica answers as node 3: one of the two must stop"
+    pass_timeouts(node, 2)
+    assert of_type(join(node, NEW_C), ProposeConfiguration)
 
 
 def test_a_forced_change_that_waited_for_space_is_not_given_up() -> None:
