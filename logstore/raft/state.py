@@ -332,11 +332,7 @@ class State:
         """Whether this replica votes at all. One that joined does not before its log has a CONFIG:
         a founder whose log has none counts numbers, and would count it for the replica of its
         number that was lost (L1). No other replica counts it by then."""
-        return (
-            not self.config.has_joined
-            or self.is_config_known
-            or self.configurations.in_force.id > 0
-        )
+        return not self.config.has_joined or self._has_config
 
     def may_vote_for(self, node: NodeId, uuid: bytes) -> bool:
         """Whether this term's vote is free, or that replica's. A vote that was kept as a number is
@@ -344,7 +340,13 @@ class State:
         vote = self.meta.vote
         if vote != node:
             return vote == NO_NODE
-        return self.meta.vote_uuid == uuid or not self.configurations.newest_index
+        return self.meta.vote_uuid == uuid or not self._has_config
+
+    @property
+    def _has_config(self) -> bool:
+        """The log has a CONFIG, or META says that it had one, which damage hides or a log start
+        that was installed is below (C12)."""
+        return self.is_config_known or self.configurations.in_force.id > 0
 
     def set_leader(self, leader: NodeId) -> None:
         if leader != self.leader:

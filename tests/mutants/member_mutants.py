@@ -178,7 +178,7 @@ _CHANGES = (
         "members-vote-of-a-number",
         "SAFETY C5A",
         "logstore.raft.state:State.may_vote_for",
-        "self.meta.vote_uuid == uuid or not self.configurations.newest_index",
+        "self.meta.vote_uuid == uuid or not self._has_config",
         "True",
         "a second replica of a number gets a vote that the first one has",
         unreachable="both must ask in one term, and the second one's log be as new as the voter's: "

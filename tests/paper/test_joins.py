@@ -225,6 +225,8 @@ def test_a_vote_that_was_kept_as_a_number_is_spent() -> None:
     assert vote_of(node, C.uuid, 5) == [False]
     node = node_with(None, term=5, vote=3)
     assert vote_of(node, C.uuid, 5) == [True], "the founders are who they are"
+    node = node_with(None, term=5, vote=3, has_config=True, level=4)
+    assert vote_of(node, NEW_C.uuid, 5) == [False], "its log was dropped, or damage hides it"
 
 
 def test_a_replica_that_joined_votes_once_its_log_has_a_configuration() -> None:
