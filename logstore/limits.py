@@ -146,6 +146,7 @@ CLOCK_DRIFT_MAX_NS = 60_000_000_000
 DESCRIPTORS_KEPT = 4_096
 # What full disks keep for TRIMs and no-ops (S9): 46 of at most 704 B, whatever an election a second
 # for half a minute takes. It is 1/32 of the smallest segment, and no restart makes it smaller.
+# CONFIGs may use half of it, since a TRIM may wait for one: a member takes some hundred bytes.
 FULL_DISK_KEPT_BYTES = 32 * KIB
 # A session without a name may be expired for a new one after this long without a batch.
 SESSION_IDLE_MIN_NS = 60_000_000_000

@@ -23,6 +23,9 @@ from logstore.raft.progress import Progress
 from logstore.raft.state import Leading, Room, State
 
 BATCHES_LEAVE = 4
+# Of what is kept for TRIMs: one waits for a CONFIG where the newest is in its way (G1), and after
+# that none is in the way of what the full disks have.
+CONFIGS_LEAVE = 2
 UNBOUNDED = POSITION_MAX
 
 
@@ -90,12 +93,21 @@ def leader_takes(state: State, kind: int, body_size: int) -> bool:
     """Whether this leader accepts an entry that the gen is for."""
     if kind == EntryKind.TRIM or takes_lsns(kind):
         return _fits(state, body_size, kept_bytes=0, kept_entries=0)
-    return most_bytes(body_size) <= room_for_changes(state)
+    kept_bytes = state.config.full_disk_kept_bytes
+    if kind == EntryKind.CONFIG:
+        kept_bytes //= CONFIGS_LEAVE
+    return most_bytes(body_size) <= _room_besides(state, kept_bytes)
 
 
 def room_for_changes(state: State) -> int:
-    """What a leader may append, by `most_bytes`, besides what is kept for TRIMs and no-ops: what it
-    and enough of its peers for a majority have room for; 0 on others."""
+    """What a leader may append, by `most_bytes`, besides what is kept for TRIMs, no-ops and
+    CONFIGs; 0 on others."""
+    return _room_besides(state, state.config.full_disk_kept_bytes)
+
+
+def _room_besides(state: State, kept_bytes: int) -> int:
+    """What a leader and enough of its peers for a majority have room for, and then `kept_bytes`
+    more; 0 on others."""
     leading = state.leading
     if leading is None:
         return 0
@@ -104,7 +116,7 @@ def room_for_changes(state: State) -> int:
         rooms = {peer: _peer_room(state, each) for peer, each in leading.progress.items()}
         rooms[state.config.node] = room
         room = min(room, state.voters.reached(rooms))  # it appends whatever its peers have
-    return room if room == UNBOUNDED else max(0, room - state.config.full_disk_kept_bytes)
+    return room if room == UNBOUNDED else max(0, room - kept_bytes)
 
 
 def record_peer(state: State, peer: Progress, reply: HeartbeatReply) -> None:

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import pytest
 
+from logstore.errors import ErrorCode
 from logstore.format.configuration_body import Configuration
 from logstore.format.peer_messages import HeartbeatReply
-from logstore.model import Index
-from logstore.raft.effects import ProposeConfiguration
-from logstore.raft.events import ChangeKind, DiskFullChanged
+from logstore.format.trim_entry import TRIM_BODY_SIZE
+from logstore.limits import FULL_DISK_KEPT_BYTES
+from logstore.model import EntryKind, Index
+from logstore.raft.effects import Accepted, ProposeConfiguration
+from logstore.raft.events import ChangeKind, DiskFullChanged, Proposed
 from tests.paper.one_node import MS, OneNode, of_type
 from tests.paper.test_changes_of_members import (
     THREE,
@@ -21,10 +24,12 @@ from tests.paper.test_changes_of_members import (
     D,
     E,
     all_have,
+    answers,
     append,
     ask,
     joined,
     leader_with,
+    offered,
     refusal,
 )
 from tests.paper.test_joins import NEW_C, join, pass_timeouts
@@ -32,10 +37,11 @@ from tests.paper.test_joins import NEW_C, join, pass_timeouts
 SMALL = DiskFullChanged(True, 4_096, 8)
 
 
-def says_full(node: OneNode, peer: int, *, is_full: bool = True) -> None:
+def says_full(node: OneNode, peer: int, *, is_full: bool = True, room_bytes: int = 0) -> None:
     """`peer`, which has the whole log, reports that its disk is full, or not any more."""
     fields = (node.core.term, 1, node.core.last_index, Index(0), Index(0))
-    node.hear(peer, HeartbeatReply(*fields, is_disk_full=is_full, newest_level=4))
+    disk = {"is_disk_full": is_full, "room_bytes": room_bytes}
+    node.hear(peer, HeartbeatReply(*fields, newest_level=4, **disk))
 
 
 def waits_for(node: OneNode) -> str:
@@ -95,6 +101,37 @@ def test_s9_a_change_that_is_appended_and_that_full_disks_may_not_take_says_whos
     assert "waits for space" in refusal(ask(node, ChangeKind.REMOVE, C.number))
     all_have(node, 2)
     assert waits_for(node) == ""
+
+
+def test_s9_what_cursors_leave_has_room_for_the_config_that_a_trim_needs() -> None:
+    """The log start stays below the newest CONFIG, which is the first entry of most logs. A trim
+    asks for the same members once more, and nothing else makes space."""
+    node = leader_with(THREE)
+    joined(node, 2)
+    joined(node, 3)
+    for peer in (2, 3):
+        says_full(node, peer, room_bytes=1 << 20)
+    node.step(DiskFullChanged(True, FULL_DISK_KEPT_BYTES, 1_000))
+    assert node.core.room_for_changes == 0, "cursors used it up"
+    renewed = offered(ask(node, ChangeKind.RENEW))
+    append(node, renewed)
+    assert answers(all_have(node, 2)) == [(ErrorCode.OK, "")]
+    start, end = node.reserve(TRIM_BODY_SIZE)
+    gen = (node.core.term, node.core.open_gen or 0, 1)
+    assert of_type(node.step(Proposed(*gen, EntryKind.TRIM, 0, 7, start, end, 0)), Accepted)
+
+
+@pytest.mark.parametrize("is_leader_short", [True, False])
+def test_s9_configs_leave_half_of_what_is_kept_for_trims(*, is_leader_short: bool) -> None:
+    node = leader_with(THREE)
+    joined(node, 2)
+    joined(node, 3)
+    short, ample = FULL_DISK_KEPT_BYTES // 2 + 500, 1 << 20
+    for peer in (2, 3):
+        says_full(node, peer, room_bytes=ample if is_leader_short else short)
+    node.step(DiskFullChanged(True, short if is_leader_short else ample, 1_000))
+    assert not of_type(ask(node, ChangeKind.RENEW), ProposeConfiguration)
+    assert "waits for space" in waits_for(node)
 
 
 def test_c11_a_change_that_waited_for_space_is_given_up_once_its_majority_is_silent() -> None:

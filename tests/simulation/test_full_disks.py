@@ -14,7 +14,7 @@ from logstore.client.core.cursor_admin import Cursor, Cursors
 from logstore.client.core.operating import trim
 from logstore.client.core.steps import Steps
 from logstore.errors import OutOfRange
-from logstore.format.level import TRIM_LEVEL
+from logstore.format.level import CONFIG_LEVEL, TRIM_LEVEL
 from logstore.limits import POSITION_MAX
 from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster
 
@@ -91,13 +91,14 @@ def test_a_trim_ends_the_state_of_full_disks(is_leader_full: bool) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("level", [TRIM_LEVEL, CONFIG_LEVEL])
 @pytest.mark.parametrize("is_leader_full", [True, False])
 def test_a_trim_is_taken_however_long_an_archive_goes_on_with_full_disks(
-    is_leader_full: bool,
+    is_leader_full: bool, level: int
 ) -> None:
     """One replica is down, so the other two must have room for the TRIM, however much more of it
-    the leader has."""
-    stage = QuietCluster(segment_bytes=32 << 10, groups_in_flight=1, new_log_level=TRIM_LEVEL)
+    the leader has; and for a CONFIG, where the newest one is the first entry of the log."""
+    stage = QuietCluster(segment_bytes=32 << 10, groups_in_flight=1, new_log_level=level)
     stage.workload._add("producer-1", stage.workload._make_producer)
     stage.run_for(3 * SECOND_NS)
     down = stage.follower
