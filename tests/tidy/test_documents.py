@@ -59,7 +59,7 @@ def test_ci_runs_the_words_of_the_makefile() -> None:
         "finish .venv-spark",
         'make test-all PYTEST_ARGS="--ignore=tests/tidy $left_out"',
         "begin explore simulate",
-        "make test-spark",
+        'make test-spark PYTEST_ARGS="$long_of_spark"',
         "finish explore simulate",
         "make bench-quick",
         'make soak SOAK_ARGS="--seconds 60"',
