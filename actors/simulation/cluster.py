@@ -172,7 +172,8 @@ class SimulatedCluster:
 
     def may_lose(self, node: int) -> bool:
         """A disk may be lost only while a majority of the voters, by any configuration in force
-        somewhere, is whole without it, and the last one that was lost is made good."""
+        somewhere, is whole without it, and the last one that was lost is made good. Those that
+        have not formed the cluster are not whole: as nothing was stored, they may form another."""
         record = self.ledger.record
         if node not in self.observer.voters or not record.is_member(node) or self.old_disks_in:
             return False
@@ -182,7 +183,7 @@ class SimulatedCluster:
         return all(each.is_majority(rest) for each in record.electorates_in_force())
 
     def _is_whole(self, node: int, lost: int) -> bool:
-        return node != lost and node not in self.excused
+        return node != lost and node in self.observer.voters and node not in self.excused
 
     @property
     def is_settled(self) -> bool:
