@@ -234,8 +234,8 @@ def _finish_install(
     new_uuid: Callable[[], bytes],
 ) -> Recovered:
     """The mark INSTALL: a crash came while a log was dropped, or before its first new segment held
-    an entry. Go on from there. Without space the replica starts all the same, under the mark, and
-    the writer opens that segment later (S9)."""
+    an entry. Go on from there. Without space for that segment the mark stays in META: the replica
+    starts, and the writer opens the segment once there is space (S9)."""
     meta = store.meta
     numbers = segment_numbers(disk.list_folder(folder))
     for number in numbers:
