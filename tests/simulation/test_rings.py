@@ -135,7 +135,8 @@ class TwoViews:
         self.clocks = Clocked(), Clocked()
         self.memory = StoreBuffer(self.clocks[0], Random(seed), delay_ns)
         shared = self.shared = SharedSlots([0] * 4)
-        self.one = LaggingSlots(shared, self.clocks[0], self.memory, lagging)
+        timed = frozenset((1,))
+        self.one = LaggingSlots(shared, self.clocks[0], self.memory, lagging, timed)
         other = StoreBuffer(self.clocks[1], Random(seed + 1), delay_ns)
         self.other = LaggingSlots(shared, self.clocks[1], other, lagging)
 
@@ -383,6 +384,40 @@ def test_slots_of_a_slow_process_are_seen_when_it_has_come_so_far() -> None:
     assert values == [1, 0, 9]
     stage.world.run_until(start_ns + 2 * MILLISECOND_NS + 1)
     assert values == [2, 7, 9]
+
+
+def test_a_thread_sees_what_another_of_its_process_stores_ahead_when_it_has_come_so_far() -> None:
+    """A flush worker has stored 3 at 2 ms of its time, while its process is at 0 (seed
+    108554532)."""
+    stage = OneProcess()
+    values = [0, 0]
+    slots = OwnTimeSlots(values, stage.process, frozenset((0, 1)))
+    stage.process.charge(2 * MILLISECOND_NS)
+    slots[0] = 3
+    assert slots[0] == 3
+    stage.process.charge(-2 * MILLISECOND_NS)
+    assert [slots[0], slots[1]] == [0, 0]
+    slots[0] += 1  # by a thread that is behind: no rise is lost
+    stage.process.charge(2 * MILLISECOND_NS)
+    assert slots[0] == 4
+    stage.world.run_until(stage.world.now_ns + 2 * MILLISECOND_NS + 1)
+    assert values == [4, 0]
+
+
+def test_a_thread_of_a_lagging_process_sees_timed_slots_at_its_own_time() -> None:
+    views = TwoViews(None, delay_ns=0)
+    views.clocks[0].local_now_ns = 5_000
+    views.one[1] = 3
+    views.one[2] = 3
+    assert [views.one[1], views.one[2]] == [3, 3]
+    views.clocks[0].local_now_ns = 1_000
+    assert [views.one[1], views.one[2]] == [0, 3]
+    views.one[1] += 1
+    views.clocks[0].local_now_ns = 5_000
+    assert views.one[1] == 4
+    assert views.other[1] == 0
+    views.pass_until(5_000)
+    assert views.other[1] == 4
 
 
 def test_slots_that_an_ended_process_would_have_stored_are_never_seen() -> None:

@@ -223,12 +223,13 @@ class SharedSlots:
 
     def __init__(self, values: Any) -> None:
         self.values = values  # with all stores: a list, or the page itself
-        # slot -> its late stores, oldest first: (visible from, by whom, the value before it)
-        self.late: dict[int, deque[tuple[int, RingProcess, int]]] = {}
+        # slot -> its late stores, oldest first: (visible to others from, to its own process from,
+        # by whom, the value before it)
+        self.late: dict[int, deque[tuple[int, int, RingProcess, int]]] = {}
 
     def seen(self, slot: int, now_ns: int) -> int:
         """The slot as processes see it that did not store it."""
-        for visible_ns, _, before in self.late.get(slot, ()):
+        for visible_ns, _, _, before in self.late.get(slot, ()):
             if visible_ns > now_ns:
                 return before
         value: int = self.values[slot]
@@ -236,9 +237,10 @@ class SharedSlots:
 
 
 class LaggingSlots:
-    """One process' view of shared slots; plays a memoryview of u64."""
+    """One process' view of shared slots; plays a memoryview of u64. `timed` slots: as in
+    `OwnTimeSlots`."""
 
-    __slots__ = ("_lagging", "_process", "_shared", "_stores")
+    __slots__ = ("_lagging", "_process", "_shared", "_stores", "_timed")
 
     def __init__(
         self,
@@ -246,12 +248,14 @@ class LaggingSlots:
         process: RingProcess,
         stores: StoreBuffer,
         lagging: frozenset[int] | None,
+        timed: frozenset[int] = frozenset(),
     ) -> None:
         """`lagging`: the slots whose stores become visible late; None: all of them."""
         self._shared = shared
         self._process = process
         self._stores = stores
         self._lagging = lagging
+        self._timed = timed
 
     def __getitem__(self, slot: int) -> int:
         late = self._shared.late.get(slot)
@@ -263,13 +267,19 @@ class LaggingSlots:
         world_ns, now_ns = self._process.world_now_ns, self._process.local_now_ns
         while late and late[0][0] <= world_ns:
             late.popleft()
-        for visible_ns, writer, before in late:
-            if visible_ns > now_ns:
-                return value if writer is self._process else before
+        for visible_ns, own_ns, writer, before in late:
+            if (own_ns if writer is self._process else visible_ns) > now_ns:
+                return before
         return value
 
     def __setitem__(self, slot: int, value: int) -> None:
         shared = self._shared
+        own_ns = 0
+        if slot in self._timed:
+            own_ns = self._process.local_now_ns
+            stored = shared.late.get(slot)
+            if stored and stored[-1][1] > own_ns:
+                value = _risen(value, shared.values[slot])
         if self._lagging is None or slot in self._lagging:
             visible_ns = self._stores.store()
             world_ns = self._process.world_now_ns
@@ -277,35 +287,50 @@ class LaggingSlots:
                 late = shared.late.setdefault(slot, deque())
                 while late and late[0][0] <= world_ns:  # here too: a slot may never be read
                     late.popleft()
-                late.append((visible_ns, self._process, shared.values[slot]))
+                late.append((visible_ns, own_ns, self._process, shared.values[slot]))
         shared.values[slot] = value
 
     def release(self) -> None:
         """No memory is lent here."""
 
 
+def _risen(value: int, newest: int) -> int:
+    """What a store leaves in a timed slot whose newest store lies ahead of it. Such slots only
+    rise, so a value that does not was raised from an older one."""
+    return value if value > newest else newest + 1
+
+
 class OwnTimeSlots:
     """The slots of a process whose disk calls take long. What it stores in `timed` slots becomes
-    visible when the world reaches the process' own time of the store; otherwise a whole `do_work`
-    would be visible at its begin. No other process stores these slots."""
+    visible when the world reaches the process' own time of the store, and to its other threads
+    when they reach it; otherwise a whole `do_work` would be visible at its begin. No other process
+    stores these slots. They only rise."""
 
     def __init__(self, values: Any, process: Process, timed: frozenset[int]) -> None:
         self._values = values
         self._process = process
         self._timed = timed
-        self._own: dict[int, int] = {}
         self._late: deque[tuple[int, int, int]] = deque()  # visible from, slot, value
 
     def __getitem__(self, slot: int) -> int:
         value: int = self._values[slot]
-        return self._own.get(slot, value)
+        if self._late and slot in self._timed:
+            now_ns = self._process.local_now_ns
+            for at_ns, stored, late in self._late:
+                if at_ns > now_ns:
+                    break
+                if stored == slot:
+                    value = late
+        return value
 
     def __setitem__(self, slot: int, value: int) -> None:
         if slot not in self._timed:
             self._values[slot] = value
             return
-        self._own[slot] = value
         at_ns = self._process.local_now_ns
+        for late_ns, stored, late in self._late:
+            if stored == slot and late_ns > at_ns:
+                value = _risen(value, late)
         self._late.append((at_ns, slot, value))
         self._process.world.at(at_ns, self._publish)
 

@@ -134,7 +134,7 @@ class ProcessMemory:
         self.page: Any = None
         if regions.is_lagging:
             lagging = frozenset(regions.slot_of.values()) - _METRICS
-            self.slots = LaggingSlots(regions.counters, process, self.stores, lagging)
+            self.slots = LaggingSlots(regions.counters, process, self.stores, lagging, _FILE_SLOTS)
             self.page = LaggingSlots(regions.page, process, self.stores, _GUIDING_SLOTS)
         elif writes_files:
             self.slots = OwnTimeSlots(regions.counters.values, process, _FILE_SLOTS)
