@@ -22,6 +22,7 @@ from logstore.format.configuration_body import (
     MemberRole,
     is_host_name,
     roles,
+    sorted_by_key,
 )
 from logstore.format.member_messages import MemberChangeKind, MemberChangeRequest, decode_place
 from logstore.format.message import NODE_ID_MAX
@@ -88,7 +89,7 @@ def change_of(request: MemberChangeRequest) -> ChangeRequested | Refused:
     members: tuple[Member, ...] = ()
     if host:
         number = node if kind is MemberChangeKind.ADD else NO_NODE
-        members = (Member(number, NO_UUID, host, request.port, tuple(sorted(labels))),)
+        members = (Member(number, NO_UUID, host, request.port, sorted_by_key(labels)),)
     return ChangeRequested(
         0,
         ChangeKind(kind),

@@ -115,6 +115,11 @@ def is_host_name(host: str) -> bool:
     return _HOST_NAME.fullmatch(host) is not None
 
 
+def sorted_by_key(labels: Iterable[str]) -> tuple[str, ...]:
+    """As a CONFIG holds them. As whole texts "rack-unit=7" would come before "rack=2"."""
+    return tuple(sorted(labels, key=lambda label: label.partition("=")[0]))
+
+
 def encode_configuration(configuration: Configuration) -> bytes:
     """The body of a CONFIG entry.
 

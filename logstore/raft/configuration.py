@@ -26,6 +26,7 @@ from logstore.format.configuration_body import (
     Member,
     MemberRole,
     roles,
+    sorted_by_key,
 )
 from logstore.format.message import NODE_ID_MAX
 from logstore.limits import MEMBER_LABELS_MAX, NODES_MAX
@@ -179,7 +180,7 @@ def replace_in_place(configuration: Configuration, voter: Member) -> Configurati
         return left
     if len(left.learners) >= NODES_MAX:
         return _too_many_learners()
-    labels = tuple(sorted((*_kept_labels(voter), PROMOTE_LABEL)))
+    labels = sorted_by_key((*_kept_labels(voter), PROMOTE_LABEL))
     reserved = msgspec.structs.replace(voter, uuid=NO_UUID, labels=labels)
     return msgspec.structs.replace(left, learners=(*left.learners, reserved))
 
@@ -200,7 +201,7 @@ def replace_elsewhere(
                 f"{voter.number} already: remove that one first",
             )
     number = _next_number(configuration)
-    labels = tuple(sorted((*_kept_labels(voter), label)))
+    labels = sorted_by_key((*_kept_labels(voter), label))
     return add_learner(configuration, Member(number, NO_UUID, host, port, labels))
 
 

@@ -326,6 +326,21 @@ def test_a_label_is_left_for_what_a_member_is_to_become() -> None:
     assert offered(ask(node, ChangeKind.ADD, members=(fewer,))).learners == (fewer,)
 
 
+@pytest.mark.parametrize("label", ["promote-by=rita", "replaces.with=ssd"])
+def test_a_label_that_begins_like_one_of_a_leaders_own_keeps_no_voter_in_its_place(
+    label: str,
+) -> None:
+    node = leader_with(Configuration(1, (A, B, replace(C, labels=(label,)))))
+    pass_timeouts(node, 2)
+    (reserved,) = offered(join(node, NEW_C)).learners
+    assert set(reserved.labels) == {label, "promote=auto"}
+    node = leader_with(Configuration(1, (A, B, replace(C, labels=(label,)))))
+    (reserved,) = offered(
+        ask(node, ChangeKind.REPLACE, 3, members=(replace(D, port=7200),))
+    ).learners
+    assert set(reserved.labels) == {label, "replaces=3"}
+
+
 # --- what comes late ---
 
 

@@ -9,7 +9,12 @@ from actors.ingress.member_requests import change_of, is_done
 from actors.messages import READS_OF_INGRESS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import DoneReply, MetadataRequest, TransferRequest
-from logstore.format.configuration_body import NO_UUID, Configuration, Member
+from logstore.format.configuration_body import (
+    NO_UUID,
+    Configuration,
+    Member,
+    encode_configuration,
+)
 from logstore.format.member_messages import MemberChangeKind, MemberChangeRequest, encode_place
 from logstore.raft.effects import ChangeAnswered, LeaderChanged, MembersChanged, ReadIndexAnswered
 from logstore.raft.events import (
@@ -73,6 +78,12 @@ RESERVED_4 = member(4, uuid=NO_UUID, labels=("zone=a",))
 )
 def test_a_request_becomes_the_event_of_its_kind(asked, event):
     assert change_of(asked) == event
+
+
+def test_labels_come_in_the_order_that_an_entry_has_them_in():
+    asked = request(ADD, 4, host="a", port=7300, labels=("rack-unit=7", "rack=2", "rack2=b"))
+    (added,) = change_of(asked).members
+    assert encode_configuration(Configuration(1, (member(1),), (), (added,)))
 
 
 @pytest.mark.parametrize(
