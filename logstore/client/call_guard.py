@@ -1,7 +1,8 @@
 """Keeps the sockets of a consumer, reader or watch to one thread at a time.
 
 A ZeroMQ socket belongs to one thread at a time. A close during another thread's call only marks the
-object; that call closes the sockets when it ends. Does not know what the sockets do.
+object; that call closes the sockets when it ends. A forked child has neither the sockets nor that
+thread: there nothing waits for its lock. Does not know what the sockets do.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 from logstore.errors import Closed, InvalidRequest
+from transport.client_links import forks
 
 
 class CallGuard:
@@ -20,6 +22,7 @@ class CallGuard:
         self._what = what
         self._close_sockets = close_sockets
         self._lock = threading.Lock()
+        self._forks = forks()
         self._user = 0  # the thread whose call runs
         self._is_closed = False
 
@@ -29,9 +32,9 @@ class CallGuard:
 
     def __enter__(self) -> None:
         me = threading.get_ident()
+        self.check()
         with self._lock:
-            if self._is_closed:
-                raise Closed(f"the {self._what} is closed: make another one")
+            self.check()
             if self._user:
                 raise InvalidRequest(f"two threads use one {self._what}: give each its own")
             self._user = me
@@ -47,13 +50,18 @@ class CallGuard:
         """For a call that waits: was the object closed meanwhile?
 
         Raises:
-          Closed: it was.
+          Closed: it was, or this process was forked since it was made.
         """
+        if self._forks != forks():
+            raise Closed(f"the {self._what} was made before this process was forked: connect again")
         if self._is_closed:
             raise Closed(f"the {self._what} is closed: make another one")
 
     def close(self) -> None:
         """Close the sockets now, or leave it to the call that uses them. May be called twice."""
+        if self._forks != forks():  # before the lock, which a thread of the parent may hold
+            self._is_closed = True
+            return
         with self._lock:
             is_mine = not self._is_closed and not self._user
             self._is_closed = True

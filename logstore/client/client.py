@@ -233,6 +233,9 @@ class LogClient:
         network thread does not return from a callback in time, its appends without an outcome fail
         with `OutcomeUnknown`, and its sockets close when the callback returns.
         """
+        if self._context.is_of_parent:  # and so are its locks, which a thread may hold
+            self._is_closed = True
+            return
         with self._lock:
             if self._is_closed:
                 return

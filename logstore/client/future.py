@@ -13,8 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
+from logstore.client.threads import closed
 from logstore.errors import InvalidRequest, LogStoreError
 from logstore.format.batch import PackedPayloads
+from transport.client_links import forks
 
 _LOG = logging.getLogger(__name__)
 
@@ -129,6 +131,7 @@ class Pack:
         "_error",
         "_event",
         "_first_lsn",
+        "_forks",
         "_is_settled",
         "_lock",
         "_provisional",
@@ -152,6 +155,7 @@ class Pack:
         self.expected_next_lsn: int | None = None
         self.batch: bytes = b""
         self._lock = threading.Lock()
+        self._forks = forks()
         self._is_settled = False
         self._first_lsn = 0
         self._count = 0
@@ -192,9 +196,15 @@ class Pack:
         self._settle(0, 0, error)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Park until the batch is settled, at most `timeout_s`; whether it is."""
+        """Park until the batch is settled, at most `timeout_s`; whether it is.
+
+        Raises:
+          Closed: it was not when this process was forked, in which nothing settles it.
+        """
         if self.is_settled():
             return True
+        if self._forks != forks():  # before the lock, which a thread of the parent may hold
+            raise closed()
         with self._lock:
             if self.is_settled():
                 return True
@@ -259,6 +269,7 @@ class AppendFuture:
         Raises:
           TimeoutError: the outcome is not known yet; the append goes on.
           NotCommitted, OutcomeUnknown, Fenced, …: the append failed; the type says what to do.
+          Closed: this process was forked before the outcome was known: ask in its parent.
         """
         error = self.exception(timeout)
         if error is not None:

@@ -173,6 +173,9 @@ class Producer:
         Args:
           timeout: for the flush, in seconds; None: the delivery timeout bounds it.
         """
+        if self._forks != forks():  # before the lock: a thread of the parent may be closing it
+            self._is_closed = True
+            return
         if threading.current_thread() is self._thread:  # else it would wait for itself
             self._is_closed = True
             self._stop()

@@ -80,3 +80,27 @@ def test_a_forked_child_is_told_to_connect_again(nodes: int) -> None:
                 assert [in_child(act) for act in acts] == ["Closed"] * len(acts)
                 assert in_child(client.close) == ""
             assert producer.append(b"z").result(WAIT_S) == (2, 2)
+
+
+def test_a_forked_child_waits_for_nothing_that_a_thread_of_its_parent_does() -> None:
+    """It closes for a minute, reads, or waits for an outcome: in the child there is no such thread,
+    and what it holds is never released."""
+    with Cluster() as cluster:
+        replica = cluster.replicas[1]
+        replica.append_to_log([b"a"])
+        replica.on_push = lambda *_: None
+        with logstore.connect(cluster.endpoint, timeout=20) as client:
+            producer = client.producer(ProducerOptions(delivery_timeout_s=60))
+            consumer, reader = client.consumer(), client.reader()
+            future = producer.append(b"is not acknowledged")
+            replica.pushed.get(timeout=WAIT_S)
+            assert in_child(future.result) == "Closed"
+            locks = (client._lock, producer._closing, consumer._guard._lock, future._pack._lock)
+            with locks[0], locks[1], locks[2], locks[3], reader._guard:
+                ends: list[Callable[[], object]]
+                ends = [client.close, producer.close, consumer.close, reader.close]
+                assert [in_child(end) for end in ends] == [""] * len(ends)
+                acts: list[Callable[[], object]]
+                acts = [lambda: consumer.poll(0), lambda: next(reader.read(1, 1)), future.result]
+                assert [in_child(act) for act in acts] == ["Closed"] * len(acts)
+            producer.close(timeout=0)
