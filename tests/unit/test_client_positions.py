@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import pytest
 
 import logstore
 from logstore import AtCursor
-from logstore.errors import Closed, CursorMoved, ErrorCode, InvalidRequest, OutcomeUnknown
+from logstore.client.core.replica_reader import ReplicaReader
+from logstore.errors import (
+    Closed,
+    CursorMoved,
+    ErrorCode,
+    InvalidRequest,
+    OutcomeUnknown,
+    Unreachable,
+)
 from logstore.format.client_messages import (
     CursorsReply,
     CursorsRequest,
@@ -170,6 +179,32 @@ def test_of_two_consumers_with_one_cursor_the_second_is_told(
         with pytest.raises(CursorMoved) as moved:
             second.commit("mine")
         assert moved.value.lsn == 21
+
+
+def test_a_seek_to_a_cursor_that_fails_does_not_hide_that_another_client_moved_it(
+    log: logstore.LogClient, cursors: CursorTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumer stays where it was, and a commit of that place would set the cursor back."""
+
+    def fail(_: object) -> NoReturn:
+        raise Unreachable("no replica answers")
+
+    cursors.held["mine"] = (3, False)
+    with log.consumer(AtCursor("mine")) as consumer:
+        next(iter(consumer))
+        cursors.held["mine"] = (11, False)
+        with monkeypatch.context() as patched:
+            patched.setattr(ReplicaReader, "endpoint", fail)
+            with pytest.raises(Unreachable):
+                consumer.seek(AtCursor("mine"))
+        with pytest.raises(CursorMoved):
+            consumer.commit("mine")
+        assert cursors.held.pop("mine") == (11, False)
+        with pytest.raises(InvalidRequest, match="no cursor 'mine'"):
+            consumer.seek(AtCursor("mine", absent="error"))
+        with pytest.raises(CursorMoved):
+            consumer.commit("mine")
+        assert (consumer.position, cursors.held) == (4, {})
 
 
 def test_a_commit_whose_answer_is_lost_is_made_again(

@@ -25,8 +25,9 @@ class CommittedCursors:
         # Where commits may have set it whose answers did not come.
         self._in_doubt: dict[str, frozenset[int]] = {}
 
-    def find(self, start: AtCursor) -> Steps[Start]:
-        """Where the cursor stands, as a majority has it; else what is to be begun at instead.
+    def find(self, start: AtCursor) -> Steps[tuple[Start, int]]:
+        """Where to begin: where the cursor stands, as a majority has it, or what is given instead;
+        and where it stands, for `began_at`, 0: nowhere.
 
         Raises:
           InvalidRequest: there is none, and the start demands it.
@@ -37,10 +38,15 @@ class CommittedCursors:
             raise InvalidRequest("where a cursor is absent, another one is no start")
         lsn = yield from self._look_up(start.name)
         if lsn:
-            return lsn
+            return lsn, lsn
         if start.absent == "error":
             raise InvalidRequest(f"there is no cursor {start.name!r}")
-        return start.absent
+        return start.absent, lsn
+
+    def began_at(self, name: str, lsn: int) -> None:
+        """The consumer begins where `find` has said. One that does not get there, and stays where
+        it was, must not move the cursor from where another client has moved it."""
+        self._known[name] = lsn
 
     def commit(self, name: str, position: int) -> Steps[None]:
         """Set the cursor before `position`, if it stands where this consumer last knew it; at the
@@ -59,7 +65,7 @@ class CommittedCursors:
             raise InvalidRequest(f"position {position!r}: it is an LSN, 1 or above")
         known = self._known.get(name)
         if known is None:
-            known = yield from self._look_up(name)
+            known = self._known[name] = yield from self._look_up(name)
         in_doubt = self._in_doubt.get(name, _NONE)
         if position == known and not in_doubt:
             return
@@ -82,9 +88,7 @@ class CommittedCursors:
         """The LSN where it stands now; 0: nowhere."""
         for cursor in (yield from self._cursors.list()):
             if cursor.name == name:
-                self._known[name] = cursor.lsn
                 return cursor.lsn
-        self._known[name] = 0
         return 0
 
 

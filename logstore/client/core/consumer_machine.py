@@ -313,8 +313,10 @@ class ConsumerMachine:
           Unreachable, NoQuorum: no replica, or of a cursor no leader, answered in time.
           InvalidRequest: there is no such start, or no such replica.
         """
+        cursor, cursor_lsn = "", 0
         if isinstance(start, AtCursor):
-            start = yield from self._committed.find(start)
+            cursor = start.name
+            start, cursor_lsn = yield from self._committed.find(start)
         if isinstance(start, datetime):
             start = at_datetime(start)
         not_before_ns = 0
@@ -343,6 +345,8 @@ class ConsumerMachine:
         self._next_lsn = int(next_lsn)
         self._not_before_ns = not_before_ns
         self._is_at_earliest = start == "earliest"
+        if cursor:
+            self._committed.began_at(cursor, cursor_lsn)
 
 
 def _check_contiguous(batches: list[RecordBatch], next_lsn: int) -> None:
