@@ -16,6 +16,7 @@ from logstore.errors import (
     CursorMoved,
     ErrorCode,
     InvalidRequest,
+    LogStoreError,
     OutcomeUnknown,
     Unreachable,
 )
@@ -229,6 +230,26 @@ def test_a_commit_whose_answer_is_lost_is_made_again(
         next(iter(consumer))
         assert consumer.commit("mine") == 4
     assert cursors.held == {"mine": (4, False)}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NO_QUORUM, ErrorCode.NOT_READY])
+def test_a_commit_that_was_refused_for_certain_is_not_taken_for_another_consumers(
+    replica: FakeReplica, cursors: CursorTable, code: ErrorCode
+) -> None:
+    """Both have read the same, so that both commit the same position."""
+    with (
+        logstore.connect(replica.cluster.endpoint, timeout=0.3) as log,
+        log.consumer(AtCursor("mine")) as first,
+        log.consumer(AtCursor("mine")) as second,
+    ):
+        replica.on[SetCursorRequest] = lambda _: ErrorReply(code, 1, 0, 0, b"not now")
+        with pytest.raises(LogStoreError, match="not now"):
+            first.commit("mine", position=6)
+        replica.on[SetCursorRequest] = cursors.set
+        second.commit("mine", position=6)
+        with pytest.raises(CursorMoved):
+            first.commit("mine", position=8)
+        assert second.commit("mine", position=9) == 9
 
 
 def test_a_loop_that_is_left_goes_on_after_its_last_record(log: logstore.LogClient) -> None:

@@ -10,7 +10,8 @@ from logstore.client.core.cursor_admin import Cursor, Cursors, check_cursor
 from logstore.client.core.routing import Routing
 from logstore.client.core.start import AtCursor, Start
 from logstore.client.core.steps import Host, Steps
-from logstore.errors import CursorMoved, InvalidRequest
+from logstore.client.refusal import TRANSIENT
+from logstore.errors import CursorMoved, InvalidRequest, LogStoreError
 from logstore.limits import POSITION_MAX
 
 _NONE: frozenset[int] = frozenset()
@@ -69,20 +70,30 @@ class CommittedCursors:
         in_doubt = self._in_doubt.get(name, _NONE)
         if position == known and not in_doubt:
             return
-        # Before the attempt: the caller may be cancelled during it.
-        self._in_doubt[name] = in_doubt | {position}
         try:
-            yield from self._cursors.move(name, position, known)
+            yield from self._move(name, position, known)
         except CursorMoved as moved:
             if moved.lsn not in in_doubt:
-                self._in_doubt[name] = in_doubt
                 raise
             self._known[name] = moved.lsn
-            self._in_doubt[name] = frozenset({position})
+            self._in_doubt[name] = _NONE
             if moved.lsn != position:
-                yield from self._cursors.move(name, position, moved.lsn)
-        self._in_doubt[name] = frozenset()
+                yield from self._move(name, position, moved.lsn)
+        self._in_doubt[name] = _NONE
         self._known[name] = position
+
+    def _move(self, name: str, position: int, known: int) -> Steps[None]:
+        """An attempt; where it may have moved the cursor though it fails, that is in doubt."""
+        before = self._in_doubt.get(name, _NONE)
+        # Before the attempt: the caller may be cancelled during it.
+        self._in_doubt[name] = before | {position}
+        try:
+            yield from self._cursors.move(name, position, known)
+        except LogStoreError as error:
+            # Refused each time: it was not moved, and another client may move it there.
+            if isinstance(error, CursorMoved) or error.code in TRANSIENT:
+                self._in_doubt[name] = before
+            raise
 
     def _look_up(self, name: str) -> Steps[int]:
         """The LSN where it stands now; 0: nowhere."""

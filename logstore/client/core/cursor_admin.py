@@ -67,7 +67,7 @@ class Cursors:
     def move(self, name: str, lsn: int, expected_lsn: int) -> Steps[None]:
         """Set the cursor from where it stands; it stays held, or not, and is not if it is new.
 
-        Raises: as `change`.
+        Raises: as `change`. After an error that says to ask again it is not moved, and will not be.
         """
         kept, leader = _request(Cursor(name, lsn, False), expected_lsn), self._leader()
         try:
@@ -75,6 +75,8 @@ class Cursors:
         except InvalidRequest:
             # A leader of an older version, which has to be given the hold: one that is changed
             # after the look is set back.
+            if leader.is_in_doubt:
+                raise _in_doubt(name) from None
             is_held = any(each.hold for each in (yield from self.list()) if each.name == name)
             yield from self._change(_request(Cursor(name, lsn, is_held), expected_lsn), leader)
 
@@ -94,13 +96,17 @@ class Cursors:
             # A refusal of one attempt says nothing about another one that was not answered.
             if not leader.is_in_doubt or error.code not in TRANSIENT:
                 raise
-            raise OutcomeUnknown(
-                f"cursor {name!r} may be changed, or be changed yet: no answer in time; list"
-                " the cursors, or ask again"
-            ) from error
+            raise _in_doubt(name) from error
 
     def _leader(self) -> LeaderRequest:
         return LeaderRequest(self._host, self._routing, timeout_s=self._timeout_s)
+
+
+def _in_doubt(name: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"cursor {name!r} may be changed, or be changed yet: no answer in time; list the cursors,"
+        " or ask again"
+    )
 
 
 def _request(cursor: Cursor, expected_lsn: int | None) -> SetCursorRequest:
