@@ -206,9 +206,9 @@ def _start_missing(
         for node in config.node_ids():
             if node not in running:
                 rows[node] = start_replica(path, node, folder / f"node-{node}", dies_with_us=False)
-        state = ClusterState(
-            endpoints_of(config), str(path), [rows[node] for node in config.node_ids()]
-        )
+        # What runs stays known, though the config does not name it any more: `down` stops it.
+        order = dict.fromkeys((*config.node_ids(), *rows))
+        state = ClusterState(endpoints_of(config), str(path), [rows[node] for node in order])
         write_state(folder, state)
     except BaseException:
         for node in rows.keys() - running.keys():

@@ -288,6 +288,23 @@ def test_an_up_that_cannot_note_whom_it_started_stops_them(
     assert stopped == [me()]
 
 
+def test_a_replica_that_runs_and_is_in_the_config_no_more_is_still_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entry was taken out first: the next `up` forgot it, and nothing stopped it any more."""
+    path = config_at(free_base_ports(1)[0], tmp_path)
+    with subprocess.Popen(["sleep", "60"]) as child:
+        row = ReplicaProcess(2, child.pid, str(tmp_path), start_tick(child.pid) or 0)
+        write_state(tmp_path, ClusterState([], str(path), [row]))
+        monkeypatch.setattr(cluster_folder, "start_replica", lambda *_, **__: me())
+        try:
+            assert bring_up(tmp_path, path, first_lsn=None).nodes == [me(), row]
+            assert bring_down(tmp_path, node=2) == [(row, "stopped")]
+            assert bring_up(tmp_path, path, first_lsn=None).nodes == [me()]
+        finally:
+            child.kill()
+
+
 def test_down_stops_the_node_that_is_named_and_no_other(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
