@@ -8,7 +8,10 @@ nothing, and the pages of all that code are shared.
 from __future__ import annotations
 
 import logging
+import os
+import select
 import sys
+from collections.abc import Callable
 
 from actors import topology
 from actors.actor import Actor
@@ -27,12 +30,16 @@ from actors.loop_usage import LoopUsage
 from actors.naming import name_process
 from actors.raft import RaftActor
 from actors.replicator import ReplicatorActor
-from actors.runner import StopFlag, prepare_process, run
+from actors.runner import EXIT_ORPHANED, StopFlag, prepare_process, run
 from actors.station import Station
 from actors.writer import WriterActor
 from logstore.config import parse_config
-from logstore.errors import ConfigError, FolderRefused, ReplicaLost
-from transport.errors import LinkError
+from logstore.errors import ConfigError, FolderInUse, FolderRefused, ReplicaLost
+from logstore.storage.disk import RealDisk
+from transport.errors import LinkError, PortInUse
+
+# How often a process that waits for a predecessor looks whether that is gone.
+_LOOK_S = 0.2
 
 
 def make_actor(station: Station) -> Actor:
@@ -83,12 +90,40 @@ def _run_actors(spec: ChildSpec) -> None:
     def count_loop() -> None:
         slots[loops] += 1
 
-    run(
-        [make_actor(each) for each in stations],
-        [each.bell for each in stations],
-        count_loop=count_loop,
-        usage=LoopUsage(slots, station.slot, spec.process),
-        stop=lambda: stop.is_set,
-        lifeline=LIFELINE,
-        spin=spec.placement.spin,
-    )
+    actors = [make_actor(each) for each in stations]
+    try:
+        run(
+            actors,
+            [each.bell for each in stations],
+            count_loop=count_loop,
+            usage=LoopUsage(slots, station.slot, spec.process),
+            stop=lambda: stop.is_set,
+            lifeline=LIFELINE,
+            spin=spec.placement.spin,
+        )
+    except PortInUse as error:
+        if any(isinstance(each, WriterActor) and each.delay for each in actors):
+            _wait_for_predecessor(spec.folder, error, count_loop, lambda: stop.is_set)
+        raise
+
+
+def _wait_for_predecessor(
+    folder: str, error: PortInUse, count_loop: Callable[[], None], is_stopped: Callable[[], bool]
+) -> None:
+    """Our writer did not get the folder's lock: a process of an earlier start that hangs in the
+    kernel may have it, and our ports (FAULTS P17). Wait until it has the lock no more; end with the
+    supervisor."""
+    disk, is_said = RealDisk(), False
+    while not is_stopped():
+        count_loop()
+        try:
+            disk.lock_folder(folder)
+        except FolderInUse as held:
+            if not is_said:
+                logging.warning("this replica waits: %s, and %s", held, error)
+            is_said = True
+        else:
+            disk.unlock_folder(folder)
+            return
+        if select.select([LIFELINE], [], [], _LOOK_S)[0]:
+            os._exit(EXIT_ORPHANED)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ import pytest
 import logstore
 from logstore.cli.embedded import LEADER_TIMEOUT_S, EmbeddedCluster, make_config, poll_until
 from logstore.config import render_config
+from logstore.config_layout import with_mode
 from logstore.errors import Unreachable, UnsupportedVersion
 from logstore.format.fields import seal
 from logstore.format.meta import META_CONFIG_VERSION, Meta, unpack_meta
@@ -28,6 +30,8 @@ REFUSED = 4
 # From a child that found it out: the supervisor does not try again (sysexits' EX_CONFIG).
 NO_USE_IN_TRYING_AGAIN = 78
 VERSION_AT = 4
+# Six starts, one after the other, take less.
+HANGS_S = 12.0
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +143,32 @@ def test_p17_a_folder_whose_last_writer_hangs_is_waited_for_and_status_says_so(
         assert cluster.wait_for_leader() == 1
         assert poll_until(lambda: refusal() == "", LEADER_TIMEOUT_S)
     assert cluster.counters(1)["replica_restarts"] == 0
+
+
+def test_p17_a_writer_that_hangs_with_the_ports_of_its_process_is_waited_for(
+    tmp_path: Path,
+) -> None:
+    """In mode `single` the process that hangs in the kernel has the sockets, too: 70 after six
+    starts in some seconds."""
+    config = with_mode(make_config(1, Random()), "single")
+    with EmbeddedCluster(tmp_path, config) as cluster:
+        folder = cluster.node_folder(1)
+        orphan = RealDisk()
+        orphan.make_folder(str(folder))
+        orphan.lock_folder(str(folder))
+        with socket.create_server(("127.0.0.1", config.nodes[0].port)):
+            cluster.start(1)
+            assert not poll_until(lambda: not cluster.is_running(1), HANGS_S)
+        orphan.unlock_folder(str(folder))
+        assert cluster.wait_for_leader() == 1
+        assert cluster.counters(1)["replica_restarts"] == 1
+
+
+def test_a_stranger_that_has_a_port_is_not_waited_for(tmp_path: Path) -> None:
+    config = with_mode(make_config(1, Random()), "single")
+    with (
+        EmbeddedCluster(tmp_path, config) as cluster,
+        socket.create_server(("127.0.0.1", config.nodes[0].port)),
+    ):
+        cluster.start(1)
+        assert poll_until(lambda: not cluster.is_running(1), LEADER_TIMEOUT_S)
