@@ -158,6 +158,9 @@ INSTALL_HOLD_MAX_BYTES = 4096 * MIB
 # For how long log start waits for such a follower that is silent: a replica that is killed starts
 # again within some seconds. One that is gone for longer gets another Install, should it need that.
 INSTALL_HOLD_ELECTION_TIMEOUTS = 10
+# TRIM entries that raft has carried out at once. A start learns at one commit that all in its log
+# are committed. The newest has the whole log start; the others are for when it is damaged.
+TRIMS_AT_ONCE = 256
 # Damaged ranges that a status lists, besides their number: 64 x about 90 B. Ranges whose LSNs are
 # kept in memory: 4,096 x about 100 B.
 STATUS_FAULTY_MAX = 64

@@ -19,6 +19,7 @@ from logstore.errors import CorruptData, InvariantViolated
 from logstore.format.configuration_body import Configuration
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.level import FIRST_LEVEL, LEVEL_KINDS, level_of
+from logstore.limits import TRIMS_AT_ONCE
 from logstore.model import (
     NO_INDEX,
     NO_RANGE,
@@ -258,9 +259,11 @@ class EntryLog:
         self.last = Position.after(row)
 
     def take_trims(self, visible: Index) -> list[Index]:
-        """The TRIM entries at or below `visible` that were not taken yet."""
+        """The TRIM entries at or below `visible` that were not taken yet; of many the newest, for
+        none reaches less far than one before it."""
         first = self._trims_taken
         self._trims_taken = max(first, bisect_right(self._trims, visible))
+        first = max(first, self._trims_taken - TRIMS_AT_ONCE)
         return self._trims[first : self._trims_taken]
 
     def position_by_next(self, index: Index) -> Position | None:

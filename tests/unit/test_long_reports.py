@@ -13,9 +13,11 @@ from actors.raft import RaftActor
 from actors.topology import Counter
 from actors.writer import WriterActor
 from logstore.format.entry import EntryHeader, Row
-from logstore.limits import COMMAND_RING_BYTES, STATUS_FAULTY_MAX
+from logstore.format.peer_messages import Heartbeat
+from logstore.limits import COMMAND_RING_BYTES, STATUS_FAULTY_MAX, TRIMS_AT_ONCE
 from logstore.model import EntryKind
-from logstore.raft.events import LogStartMoved
+from logstore.raft.effects import ApplyTrim
+from logstore.raft.events import ControlReceived, LogStartMoved
 from logstore.raft.log_view import Position, WholeLogStart
 from tests.unit.actor_stage import ActorStage
 from tests.unit.raft_stage import recovered
@@ -132,3 +134,24 @@ def test_what_raft_keeps_of_a_start_goes_with_the_log_below_the_log_start(tmp_pa
     assert list(raft._faulty_lsns._lsns) == [20_001]
     assert (raft._recovered.term_runs, raft._recovered.faulty) == ((), ())
     assert replica.status()[0]["faulty_count"] == 1
+
+
+def test_a_log_of_many_trims_starts_again(tmp_path, monkeypatch):
+    """One a second, of what is older than a day, leaves 86,400 of them in the log. At the first
+    commit that raft heard of it ordered all of them at once, and from 81,920 on it ended, unless
+    the writer read some meanwhile, at every start."""
+    last = 2 * RUNS
+    report = msgspec.structs.replace(report_of(), trims=tuple(range(2, last, 4)))
+    replica = Replica(tmp_path, report, monkeypatch)
+    replica.work()
+    row = replica.raft._core._state.log.last
+    heartbeat = Heartbeat(1, last, 1, last, row.term, row.next_lsn, row.chain)
+    replica.stage.send(
+        topology.INGRESS, topology.RAFT, ControlReceived(2, 1, heartbeat), channel=topology.CONTROL
+    )
+    replica.stage.work(replica.raft)
+    orders = []
+    while some := replica.stage.heard(topology.RAFT, topology.WRITER):
+        orders += [each.index for each in some if isinstance(each, ApplyTrim)]
+        replica.stage.work(replica.raft)
+    assert orders == list(report.trims[-TRIMS_AT_ONCE:])
