@@ -454,7 +454,16 @@ class LogWriter:
     def _open_pair(self, header: SegmentHeader) -> Pair:
         data = self._disk.open_write(segment_path(self._folder, header.number, FileRole.DATA))
         raft = self._disk.open_write(segment_path(self._folder, header.number, FileRole.RAFT))
-        return Pair(self._disk, header, data, raft)
+        pair = Pair(self._disk, header, data, raft)
+        try:
+            # A copy of the folder may have holes where these files had space. Where there is none
+            # the segment counts as full, and the next one waits for space (S9).
+            for handle in (data, raft):
+                self._disk.allocate(handle, self._disk.size(handle))
+        except DiskFull:
+            pair.data_capacity = self._data_end
+            pair.records_capacity = self.last.header.index + 1 - header.first_index
+        return pair
 
 
 def _check_continues(last: Row, entry: EntryHeader, chain: int, body: Sequence[Buffer]) -> None:

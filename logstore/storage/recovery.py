@@ -350,10 +350,9 @@ def _write_records_durable(disk: Disk, folder: str, rebuilt: list[Rebuilt]) -> N
     for number, records in by_number.items():
         handle = disk.open_write(segment_path(folder, number, FileRole.RAFT))
         try:
-            # the file may replace a lost one: then this needs space
+            # the file may replace a lost one, or be a copy with holes: then this needs space
             end = max(record_position(one.segment, one.index) for one in records) + RECORD_SIZE
-            if disk.size(handle) < end:
-                disk.allocate(handle, end)
+            disk.allocate(handle, end)
             for one in records:
                 disk.write(handle, record_position(one.segment, one.index), [one.record])
             disk.flush(handle)

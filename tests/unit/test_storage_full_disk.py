@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
-from logstore.errors import DiskFull, InvariantViolated
+from logstore.errors import DiskFull, InvariantViolated, WriteFailed
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.model import Index, Lsn
@@ -170,3 +170,63 @@ def test_a_spare_that_could_be_neither_filled_nor_removed_is_left_for_the_next_s
     trial.commit(1, [8])
     trial.restart()
     assert len(segment_numbers(trial.disk.list_folder(FOLDER))) == 2
+
+
+class Holes:
+    """The files of a copied folder whose unwritten space the copy left out, on a full disk."""
+
+    def __init__(self, trial: StorageTrial, *paths: str) -> None:
+        self.paths = {*paths}
+        self.is_full = True
+        trial.disk.on_call = self._see
+
+    def _see(self, what: str, path: str) -> None:
+        if path in self.paths and what == "allocate":
+            if self.is_full:
+                raise DiskFull(path)
+            self.paths.remove(path)
+        if path in self.paths and what == "write":
+            raise WriteFailed(path)
+
+
+@pytest.mark.parametrize("path", [DATA, RAFT])
+@pytest.mark.parametrize("sizes", [[], [8, 8]])
+def test_a_copied_folder_without_the_space_that_was_prepared_waits_for_some(
+    path: str, sizes: list[int]
+) -> None:
+    """`cp --sparse=always`, `rsync -S` and `tar -S` leave it out. Appends to such a file ended the
+    replica, and each start of it, where it should have waited for space."""
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    if sizes:
+        trial.commit(1, sizes)
+    trial.disk.fill()
+    holes = Holes(trial, path)
+    for _ in range(2):
+        trial.restart()
+        assert trial.recovered.last.header.index == len(sizes)
+        assert trial.writer.room() == (0, 0)
+        entries = trial.group(1, [8])
+        assert trial.writer.needs_roll(entries)
+        with pytest.raises(DiskFull):
+            trial.writer.make_room(entries)
+        assert trial.writer.is_disk_full
+    holes.is_full = False
+    trial.disk.free_space()
+    trial.writer.make_room(entries)
+    trial.finish(trial.writer.append(entries))
+    trial.restart()
+    assert trial.recovered.last.header.index == len(sizes) + 1
+
+
+def test_a_copied_folder_gets_its_space_back_at_a_start() -> None:
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    trial.commit(1, [8])
+    room = trial.writer.room()
+    holes = Holes(trial, DATA, RAFT)
+    holes.is_full = False
+    trial.restart()
+    assert not holes.paths
+    assert trial.writer.room() == room
+    trial.commit(1, [8])
