@@ -190,7 +190,7 @@ class Archive:
 
     def _plan(self, planner: Planner, first_lsn: int, last_lsn: int) -> list[LsnPartition]:
         """One task a file; all borders are those of entries, so of batches."""
-        spans = planner.spans(
+        spans = planner.some_spans(
             first_lsn,
             last_lsn,
             size_bytes=self._options.file_bytes,
@@ -205,7 +205,7 @@ class Archive:
                 cluster_id=planner.cluster_id,
                 endpoints=planner.endpoints,
             )
-            for number, span in enumerate(spans.rows)
+            for number, span in enumerate(spans)
         ]
 
     def _first(self, cluster_id: str, first_lsn: int, client: LogClient) -> Manifest:

@@ -5,14 +5,15 @@ Owns the questions to the cluster that are asked before any task runs. Reads one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from logstore.client.core.spans import Spans
+from logstore.client.core.spans import Span, Spans
 from logstore.client.core.start import AtTime
-from logstore.errors import ConfigError, LogStoreError, OutOfRange, Unreachable
+from logstore.errors import ConfigError, LogStoreError, NotReady, OutOfRange, Unreachable
 from logstore.limits import FETCH_MAX_BYTES, NODES_MAX, POSITION_MAX
 from logstore.spark.connections import connected
 from logstore.spark.ranges import (
@@ -219,20 +220,39 @@ class Planner:
     def spans(
         self, first_lsn: int, last_lsn: int, *, size_bytes: int = POSITION_MAX, limit: int
     ) -> Spans:
-        """Spans from a replica that has them, if any does."""
+        """Spans from a replica that has them, if any does; without rows if it shows no LSN of the
+        range yet."""
         replica = self._options.replica
         node = replica if isinstance(replica, int) else None
+        ask = partial(
+            self.client.admin.spans, first_lsn, last_lsn, step_bytes=size_bytes, limit=limit
+        )
         try:
-            return self.client.admin.spans(
-                first_lsn, last_lsn, step_bytes=size_bytes, limit=limit, replica=node
-            )
+            found = ask(replica=node)
+            if found.rows or node is not None or not self.leader:
+                return found
         except OutOfRange:
             if node is not None or not self.leader:
                 raise
-        # The replica asked lags by more than a record: the leader does not.
-        return self.client.admin.spans(
-            first_lsn, last_lsn, step_bytes=size_bytes, limit=limit, replica=self.leader
-        )
+        # The replica asked lags: the leader does not. One that ends right before the range answers
+        # without rows.
+        return ask(replica=self.leader)
+
+    def some_spans(
+        self, first_lsn: int, last_lsn: int, *, size_bytes: int, limit: int
+    ) -> Sequence[Span]:
+        """Spans as above, one at least.
+
+        Raises:
+          NotReady: no replica that was asked shows `first_lsn`.
+        """
+        found = self.spans(first_lsn, last_lsn, size_bytes=size_bytes, limit=limit)
+        if not found.rows:
+            raise NotReady(
+                f"the replica that was asked does not show LSN {first_lsn} yet: begin again when "
+                "it has caught up"
+            )
+        return found.rows
 
     def _spans(self, first_lsn: int, last_lsn: int) -> Spans:
         whole = self.spans(first_lsn, last_lsn, limit=1)

@@ -250,13 +250,14 @@ class Replay:
 
         Raises:
           OutOfRange: the source does not have `first_lsn`.
+          NotReady: it does not show it yet.
         """
         if self._manifest is None:
             planner = self._planner()
             if first_lsn < planner.shown.log_start_lsn:
                 raise lost_records(first_lsn, last_lsn, planner.shown.log_start_lsn)
-            spans = planner.spans(first_lsn, last_lsn, size_bytes=CHUNK_BYTES, limit=1)
-            return spans.rows[0].last_lsn
+            spans = planner.some_spans(first_lsn, last_lsn, size_bytes=CHUNK_BYTES, limit=1)
+            return spans[0].last_lsn
         for file in self._manifest.overlapping(first_lsn, first_lsn):
             records = max(1, CHUNK_BYTES * file.payloads // file.batch_bytes)
             return min(first_lsn + records - 1, file.last_lsn, last_lsn)

@@ -1,0 +1,129 @@
+"""A replica that lags ends what is planned at its own end; asked for what comes next, it has no
+spans. It is asked first, for it is the follower of the lowest number. No query is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxBytes
+
+from logstore.errors import NotReady
+from logstore.spark import archive, replay
+from logstore.spark.archive import Archive, ArchiveOptions
+from logstore.spark.connections import close_all
+from logstore.spark.lake import LakeWriter
+from logstore.spark.planning import Planner
+from logstore.spark.read_options import ReadOptions, parse_read_options
+from logstore.spark.replay import Replay, ReplayOptions
+from tests.spark.test_spark_stream_offsets import make
+from tests.unit.client_stage import Cluster
+
+
+@pytest.fixture
+def played() -> Iterator[Cluster]:
+    """Three replicas with LSNs 1 to 30, three a batch; node 1 shows 1 to 6, node 3 leads."""
+    with Cluster(3) as cluster:
+        cluster.leader = 3
+        for replica in cluster.replicas.values():
+            for place in range(10):
+                replica.append_to_log([b"%d" % place] * 3)
+        cluster.replicas[1].hidden = 24
+        yield cluster
+        close_all()
+
+
+def read_options(cluster: Cluster, **given: str) -> ReadOptions:
+    at = {"endpoints": cluster.endpoint, "fetchTimeoutMs": "8000"}
+    return parse_read_options(at | given, is_streaming=False)
+
+
+def no_spark() -> Any:
+    raise AssertionError("something is read")
+
+
+def test_spans_come_from_the_leader_where_the_first_replica_has_none_yet(played: Cluster) -> None:
+    planner = Planner(read_options(played))
+    assert planner.spans(7, 30, limit=1).rows[0].last_lsn == 30
+    assert planner.spans(9, 30, limit=1).rows[0].last_lsn == 30
+    pinned = Planner(read_options(played, replica="1"))
+    assert pinned.spans(7, 30, limit=1).rows == ()
+
+
+def test_a_run_to_the_end_does_not_end_where_the_first_replica_does(played: Cluster) -> None:
+    """Trigger.AvailableNow with a limit in bytes: a batch without records is its end."""
+    reader = make(played, startingLsn=1)
+    start = {**reader.initialOffset(), "lsn": 4}
+    reader.prepareForTriggerAvailableNow()
+    for limit, ends in ((100, [7, 10]), (1_000, [7, 31])):
+        first = reader.latestOffset(start, ReadMaxBytes(limit))
+        assert [first["lsn"], reader.latestOffset(first, ReadMaxBytes(limit))["lsn"]] == ends
+
+
+def archived(played: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The ranges that an archive of a log which begins at LSN 7 gives to its tasks."""
+    tasks: list[Any] = []
+
+    def run_tasks(_spark: object, _work: object, given: list[Any]) -> list[Any]:
+        tasks.append([(each.first_lsn, each.last_lsn) for each in given])
+        if len(tasks) == 3:
+            raise AssertionError("it goes round and round")
+        if given:
+            raise KeyboardInterrupt
+        return []
+
+    monkeypatch.setattr(archive, "run_tasks", run_tasks)
+    monkeypatch.setattr(archive, "_standing", lambda *_: (7, True))
+    options = ArchiveOptions(endpoints=played.endpoint, timeout_s=8, files_at_once=1)
+    with LakeWriter(str(tmp_path)) as writer:
+        writer.make(cluster_id=bytes(range(16)).hex(), first_lsn=7)
+        work = Archive(no_spark, writer, options)
+        work.begin()
+        try:
+            for _ in work.rounds(30):
+                pass
+        except KeyboardInterrupt:
+            pass
+    return tasks
+
+
+def test_an_archive_whose_first_replica_has_nothing_new_reads_the_leaders_plan(
+    played: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made a round without files, told all of its lake's as new, and did so for ever."""
+    assert archived(played, tmp_path, monkeypatch) == [[(7, 30)]]
+
+
+def test_an_archive_that_no_replica_has_a_plan_for_says_so(
+    played: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for replica in played.replicas.values():
+        replica.hidden = 24
+    with pytest.raises(NotReady, match="does not show LSN 7 yet"):
+        archived(played, tmp_path, monkeypatch)
+
+
+def test_a_replay_whose_source_replica_has_nothing_new_reads_the_leaders_plan(
+    played: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IndexError ended it."""
+    admin = SimpleNamespace(cursors=list, session_commits=lambda _: None)
+    target = SimpleNamespace(cluster_id="0c" * 16, client=SimpleNamespace(admin=admin))
+    monkeypatch.setattr(replay, "connected", lambda *_, **__: target)
+    options = ReplayOptions(
+        lake=None,
+        source=played.endpoint,
+        target="127.0.0.1:2",
+        name=None,
+        first_lsn=None,
+        timeout_s=8,
+    )
+    work = Replay(no_spark, options)
+    assert work._choose(7, 30) == 30
+    for replica in played.replicas.values():
+        replica.hidden = 24
+    with pytest.raises(NotReady, match="does not show LSN 7 yet"):
+        work._choose(7, 30)
