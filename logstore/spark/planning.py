@@ -93,11 +93,24 @@ class Planner:
         status = self.client.admin.status()
         return Bounds(max(self.shown.log_start_lsn, status["log_start_lsn"]), status["commit_lsn"])
 
-    def lsn_at(self, time: AtTimestamp) -> int:
-        """The first LSN that is not older than `time`; the next one to come if there is none."""
-        replica = self._options.replica
-        node = replica if isinstance(replica, int) else self.leader or None
+    def lsn_at(self, time: AtTimestamp, shown_lsn: int) -> int:
+        """The first LSN that is not older than `time`; the next one to come if there is none. Of a
+        replica that shows `shown_lsn`: one that does not may name the LSN after its own last one,
+        which is too early. A new leader may not, for a moment.
+
+        Raises:
+          Unreachable: it did not show that in time.
+        """
+        node = self._options.replica
+        if not isinstance(node, int):
+            node = self.leader or self._furthest()
+            self.client.admin.watermarks(replica=node, min_lsn=shown_lsn)
         return self.client.admin.lsn_at(AtTime(time.timestamp_ns), replica=node)
+
+    def _furthest(self) -> int:
+        """Node id of the replica that shows most."""
+        rows = self.client.admin.status()["nodes"]
+        return int(max(rows, key=lambda row: int(row.get("visible_lsn", 0)))["node"])
 
     def first_lsn(self, start: Start, bounds: Bounds) -> int:
         """The LSN that a start stands for now.
@@ -114,7 +127,7 @@ class Planner:
                     )
                 return lsn
             case AtTimestamp():
-                return self.lsn_at(start)
+                return self.lsn_at(start, bounds.visible_lsn)
             case Earliest():
                 return bounds.log_start_lsn
             case Latest():
@@ -135,7 +148,8 @@ class Planner:
                     )
                 return lsn
             case AtTimestamp():
-                return min(self.lsn_at(end) - 1, bounds.visible_lsn)
+                end_lsn = self.lsn_at(end, bounds.visible_lsn)
+                return min(end_lsn - 1, bounds.visible_lsn)
             case None:
                 return bounds.visible_lsn
 

@@ -186,7 +186,7 @@ def _first_lsn(planner: Planner, offset: Offset, bounds: Bounds) -> int:
     if offset.lsn == EARLIEST:
         return bounds.log_start_lsn
     if offset.lsn == AT_TIMESTAMP:
-        return planner.lsn_at(AtTimestamp(offset.timestamp_ns))
+        return planner.lsn_at(AtTimestamp(offset.timestamp_ns), bounds.visible_lsn)
     return offset.lsn
 
 

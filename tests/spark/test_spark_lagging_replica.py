@@ -8,19 +8,30 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxBytes
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from logstore.errors import NotReady
+from logstore.format.client_messages import (
+    StatusReply,
+    StatusRequest,
+    TimeLookupReply,
+    TimeLookupRequest,
+    WatermarksReply,
+    WatermarksRequest,
+)
+from logstore.model import Lsn
 from logstore.spark import archive, replay
 from logstore.spark.archive import Archive, ArchiveOptions
+from logstore.spark.batch_reader import LogBatchReader
 from logstore.spark.connections import close_all
 from logstore.spark.lake import LakeWriter
 from logstore.spark.planning import Planner
-from logstore.spark.read_options import ReadOptions, parse_read_options
+from logstore.spark.read_options import AtTimestamp, ReadOptions, parse_read_options
 from logstore.spark.replay import Replay, ReplayOptions
 from tests.spark.test_spark_stream_offsets import make
-from tests.unit.client_stage import Cluster
+from tests.unit.client_stage import Cluster, FakeReplica
 
 
 @pytest.fixture
@@ -127,3 +138,53 @@ def test_a_replay_whose_source_replica_has_nothing_new_reads_the_leaders_plan(
         replica.hidden = 24
     with pytest.raises(NotReady, match="does not show LSN 7 yet"):
         work._choose(7, 30)
+
+
+def stamp(cluster: Cluster) -> None:
+    """Replicas answer by their stamps: batch n of three LSNs has 1,000 + n. They honour min_lsn,
+    and say how far they are."""
+    for replica in cluster.replicas.values():
+
+        def at(request: TimeLookupRequest, it: FakeReplica = replica) -> TimeLookupReply:
+            wanted = 3 * max(0, request.timestamp_ns - 1_000) + 1
+            return TimeLookupReply(Lsn(min(wanted, it.visible_lsn + 1)))
+
+        def marks(request: WatermarksRequest, it: FakeReplica = replica) -> Any:
+            if request.min_lsn > it.visible_lsn:
+                it.hidden = 0  # it waits until it has caught up
+            return WatermarksReply(Lsn(it.log_start_lsn), Lsn(it.visible_lsn))
+
+        def status(_: StatusRequest, it: FakeReplica = replica) -> StatusReply:
+            return StatusReply(b'{"log_start_lsn":1,"visible_lsn":%d}' % it.visible_lsn)
+
+        replica.on |= {TimeLookupRequest: at, WatermarksRequest: marks, StatusRequest: status}
+
+
+def test_a_batch_ends_at_its_time_also_where_nobody_leads_and_one_lags(played: Cluster) -> None:
+    """It ended where the first replica does: what is older than its end was left out, and the next
+    one, from that time on, does not have it either."""
+    stamp(played)
+    played.leader = 0
+    options = msgspec.structs.replace(read_options(played), end=AtTimestamp(1_005))
+    found = LogBatchReader(options, []).partitions()
+    assert [(each.first_lsn, each.last_lsn) for each in found] == [(1, 6), (7, 15)]
+
+
+@pytest.mark.parametrize("leader", [0, 1])
+def test_a_stream_begins_at_its_time_also_where_the_first_replica_lags(
+    played: Cluster, leader: int
+) -> None:
+    """It began with what is older: at the end of the replica that was asked, a new leader's, too,
+    which shows no more before it commits."""
+    stamp(played)
+    played.leader = leader
+    reader = make(played)
+    reader._options = msgspec.structs.replace(reader._options, start=AtTimestamp(1_005))
+    played.replicas[1].hidden = 0
+    planner = Planner(reader._options)
+    first = reader.initialOffset()
+    bounds = planner.bounds()
+    played.replicas[1].hidden = 24
+    reader._wait_for_news = lambda *_: bounds  # type: ignore[method-assign]
+    end = reader.latestOffset(first, ReadAllAvailable())
+    assert (end["lsn"], end["begins"]) == (31, 16)
