@@ -206,6 +206,25 @@ class Planner:
                 end_lsn = batch.last_lsn + 1
         return end_lsn
 
+    def payloads_end(self, first_lsn: int, last_lsn: int, size_bytes: int) -> int:
+        """The last LSN of the batches from `first_lsn` on whose payloads, decompressed, come to
+        `size_bytes`; `last_lsn` if they do not. Reads them, unless the batches at both ends are not
+        compressed: then those between are taken not to be, either. The leader's, for a follower
+        that lags would be waited for."""
+        replica = self._options.replica
+        node = replica if isinstance(replica, int) else self.leader or None
+        with self.client.reader(replica=node) as reader:
+            ends = sorted({first_lsn, last_lsn})
+            found = [batch for lsn in ends for batch in reader.read(lsn, lsn, min_lsn=lsn)]
+            if not any(batch.batch.codec for batch in found):
+                return last_lsn
+            taken = 0
+            for batch in reader.read(first_lsn, last_lsn, min_lsn=last_lsn):
+                taken += batch.payload_bytes
+                if taken >= size_bytes:
+                    return batch.last_lsn
+        return last_lsn
+
     def partitions(self, first_lsn: int, last_lsn: int) -> list[LsnPartition]:
         """The tasks that read [first_lsn, last_lsn], balanced by bytes; none for an empty range."""
         if first_lsn > last_lsn:

@@ -48,7 +48,8 @@ from logstore.spark.replay_name import choose_name
 from logstore.spark.seam import read_log
 from logstore.spark.sink_commit import PARTS_MAX, PARTS_SUFFIX
 
-# What the driver holds, a few times over, and about a second of work: little to do again.
+# What the driver holds, decompressed, a few times over, and about a second of work: little to do
+# again.
 CHUNK_BYTES = 32 * MIB
 # The replay that waits looks every second. A chunk shows progress with each of its parts, but not
 # while its rows are read, which takes a second or two. Each time that the other one takes over
@@ -257,9 +258,11 @@ class Replay:
             if first_lsn < planner.shown.log_start_lsn:
                 raise lost_records(first_lsn, last_lsn, planner.shown.log_start_lsn)
             spans = planner.some_spans(first_lsn, last_lsn, size_bytes=CHUNK_BYTES, limit=1)
-            return spans[0].last_lsn
+            return planner.payloads_end(first_lsn, spans[0].last_lsn, CHUNK_BYTES)
         for file in self._manifest.overlapping(first_lsn, first_lsn):
-            records = max(1, CHUNK_BYTES * file.payloads // file.batch_bytes)
+            # Of compressed batches the payloads are more than what the log stores.
+            size_bytes = max(file.batch_bytes, file.payload_bytes)
+            records = max(1, CHUNK_BYTES * file.payloads // size_bytes)
             return min(first_lsn + records - 1, file.last_lsn, last_lsn)
         raise OutOfRange(
             f"LSN {first_lsn} is not in the lake, which has LSNs {self._manifest.first_lsn} to "
