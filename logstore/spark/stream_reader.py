@@ -20,9 +20,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from logstore.client.client import LogClient
-from logstore.client.clock import wall_ns
+from logstore.client.clock import milliseconds_until, seconds_from_now, wall_ns
+from logstore.client.refusal import TRANSIENT
 from logstore.client.watch import Watch
-from logstore.errors import CorruptData, InvariantViolated, OutOfRange
+from logstore.errors import CorruptData, InvariantViolated, LogStoreError, OutOfRange
 from logstore.spark.batch_reader import read_rows
 from logstore.spark.columns import Field
 from logstore.spark.offsets import (
@@ -43,6 +44,9 @@ Json = dict[str, Any]
 IDLE_WAIT_S = 0.2
 # Spans that a limit in bytes is made of: a micro-batch has at least 31/32 of it, but for an entry.
 LIMIT_PIECES = 32
+# How long the replica that is watched may have nothing new before the cluster is asked: it may be
+# cut off, or its disk be full, while the others go on. A request to the leader each time.
+STILL_S = 10.0
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,6 +56,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._fields = fields
         self._watched: tuple[LogClient, Watch] | None = None
+        self._look_ns = 0  # when the cluster is asked what the watched replica lacks
+        self._is_behind = False  # that one lacked something when the cluster was asked last
         self._target_lsn: int | None = None  # of Trigger.AvailableNow
         self._next_lsn: int | None = None  # where the newest planned batch ends
         self._lost_records = 0  # trimmed before a batch with them was planned, and left out
@@ -103,7 +109,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._next_lsn is None:
             return None
         planner = Planner(self._options)
-        visible_lsn = max(self._watch(planner).now().visible_lsn, self._next_lsn - 1)
+        shown_lsn = self._watch(planner).now().visible_lsn
+        if self._is_behind:
+            shown_lsn = max(shown_lsn, planner.bounds().visible_lsn)
+        visible_lsn = max(shown_lsn, self._next_lsn - 1)
         report = Offset(planner.cluster_id, visible_lsn + 1).as_json()
         report["lostRecords"] = self._lost_records
         records = visible_lsn + 1 - self._next_lsn
@@ -153,7 +162,28 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target_lsn is not None:
             return Bounds(planner.shown.log_start_lsn, self._target_lsn)
         shown = watch.wait_beyond(offset.lsn - 1, IDLE_WAIT_S) if offset.lsn > 0 else watch.now()
-        return Bounds(shown.log_start_lsn, shown.visible_lsn)
+        bounds = Bounds(shown.log_start_lsn, shown.visible_lsn)
+        if isinstance(self._options.replica, int) or 0 < offset.lsn <= shown.visible_lsn:
+            self._look_ns, self._is_behind = 0, False
+            return bounds
+        return self._look_further(planner, bounds)
+
+    def _look_further(self, planner: Planner, bounds: Bounds) -> Bounds:
+        """The cluster's bounds, where the watched replica has had nothing new for STILL_S and the
+        cluster has; else that one's. Once it is behind, the cluster is asked until it is not."""
+        if not self._is_behind:
+            self._look_ns = self._look_ns or seconds_from_now(STILL_S)
+            if milliseconds_until(self._look_ns):
+                return bounds
+        self._look_ns = 0
+        try:
+            found = planner.bounds()
+        except LogStoreError as error:
+            if error.code not in TRANSIENT:
+                raise
+            return bounds
+        self._is_behind = found.visible_lsn > bounds.visible_lsn
+        return found if self._is_behind else bounds
 
     def _watch(self, planner: Planner) -> Watch:
         if self._watched is None or self._watched[0] is not planner.client:

@@ -3,6 +3,7 @@ spans. It is asked first, for it is the follower of the lowest number. No query 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from logstore.errors import NotReady
 from logstore.format.client_messages import (
@@ -22,7 +23,7 @@ from logstore.format.client_messages import (
     WatermarksRequest,
 )
 from logstore.model import Lsn
-from logstore.spark import archive, replay
+from logstore.spark import archive, replay, stream_reader
 from logstore.spark.archive import Archive, ArchiveOptions
 from logstore.spark.batch_reader import LogBatchReader
 from logstore.spark.connections import close_all
@@ -188,3 +189,32 @@ def test_a_stream_begins_at_its_time_also_where_the_first_replica_lags(
     reader._wait_for_news = lambda *_: bounds  # type: ignore[method-assign]
     end = reader.latestOffset(first, ReadAllAvailable())
     assert (end["lsn"], end["begins"]) == (31, 16)
+
+
+def test_a_stream_goes_on_where_the_replica_that_it_watches_stands_still(
+    played: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower whose disk is full, or that is cut off from its leader, answers for ever that
+    there is nothing new. The stream believed it, and told a lag of 0."""
+    monkeypatch.setattr(stream_reader, "STILL_S", 0.5)
+    reader = make(played)
+    start = {**reader.initialOffset(), "lsn": 7}
+    assert reader.latestOffset(start, ReadMaxRows(6)) == start, "it may still come"
+    time.sleep(0.6)
+    assert reader.latestOffset(start, ReadMaxRows(6))["lsn"] == 13
+    assert (reader.reportLatestOffset() or {})["lagRecords"] == 18
+    assert reader.latestOffset({**start, "lsn": 13}, ReadMaxRows(6))["lsn"] == 19, "and at once"
+    played.replicas[1].hidden = 0
+    asked = played.replicas[3].answer_in_turn(WatermarksRequest, None)
+    assert reader.latestOffset({**start, "lsn": 19}, ReadMaxRows(6))["lsn"] == 25
+    assert not asked, "the replica has caught up: it is believed again"
+
+
+def test_a_stream_from_a_replica_by_number_waits_for_that_one(
+    played: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reader, "STILL_S", 0.0)
+    reader = make(played, replica=1)
+    start = {**reader.initialOffset(), "lsn": 7}
+    for _ in range(2):
+        assert reader.latestOffset(start, ReadMaxRows(6)) == start
