@@ -169,6 +169,9 @@ class Lags:
                 return
             except BelowLogStart:
                 yield None
+            except OSError:  # no descriptor is left, say: the next status may have them
+                yield document
+                return
 
     def _measure_from_start(self, document: dict[str, Any]) -> Iterator[dict[str, Any] | None]:
         """As `_measure`.

@@ -13,6 +13,8 @@ snapshot for each change of leader since the newest whole one.
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections.abc import Callable
 
 from actors.host import Clock
@@ -31,6 +33,11 @@ from logstore.session.fold import FOLDED_KINDS, Fold
 from logstore.session.table import SessionTable
 from logstore.storage.damaged_lsns import UNKNOWN_LSNS, damaged_lsns
 from logstore.storage.log_reader import BelowLogStart
+
+_log = logging.getLogger(__name__)
+
+# Later there may be some: strangers that took a descriptor each lose it again.
+_LACKS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
 class Rebuild:
@@ -65,14 +72,27 @@ class Rebuild:
         self._sought: PartHead | None = None  # the last part of the snapshot whose first is sought
         self._is_searching = True
         self._chain: int | None = None
+        self._has_waited = False  # for descriptors
 
     def step(self) -> bool:
-        """Fold entries for 2 ms, and the one that is begun; True when nothing is left.
+        """Fold entries for 2 ms, and the one that is begun; True when nothing is left. Where no
+        descriptor is left for a file, nothing is done: another step tries again.
 
         Raises:
           CorruptData: the entry at `next_index` is damaged on this disk, or the log was truncated
             meanwhile; another step shows which.
         """
+        try:
+            return self._step()
+        except OSError as error:
+            if error.errno not in _LACKS:
+                raise
+            if not self._has_waited:
+                self._has_waited = True
+                _log.error("admission waits, the log cannot be read now: %s", error.strerror)
+            return False
+
+    def _step(self) -> bool:
         if self._slots[Counter.WRITTEN] < self.admit.persist_seq:
             return False
         log = self._opened_log()
@@ -174,7 +194,10 @@ class Rebuild:
         """[first, last] LSN of the entry that the walk stopped at, as far as others show it."""
         if self._log is None:
             return UNKNOWN_LSNS
-        return damaged_lsns(self._log, self.next_index, self.next_index)
+        try:
+            return damaged_lsns(self._log, self.next_index, self.next_index)
+        except OSError:  # no descriptor is left, say
+            return UNKNOWN_LSNS
 
     def close(self) -> None:
         if self._log is not None:
@@ -198,12 +221,14 @@ class Rebuild:
         """Imports are not read, since they belong to no session. Their bytes count towards the next
         snapshot all the same: it spares the next rebuild the walk over them."""
         header = record.header
+        is_folded = header.kind in FOLDED_KINDS and self._has_beginning(log)
+        body = log.body_of(record) if is_folded else b""  # else it is tried again: before it counts
         since = self.since
         since.entries += 1
         self.next_lsn = header.next_lsn
         self.timestamp_ns = header.timestamp_ns
         since.size_bytes += header.body_size
-        if header.kind not in FOLDED_KINDS or not self._has_beginning(log):
+        if not is_folded:
             return
         index, fold = header.index, self._fold
         snapshots = fold.snapshots
@@ -211,7 +236,7 @@ class Rebuild:
             header.kind,
             index,
             header.first_lsn,
-            log.body_of(record),
+            body,
             timestamp_ns=header.timestamp_ns,
         )
         if fold.snapshots > snapshots:

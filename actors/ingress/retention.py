@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 
 import msgspec
 
@@ -103,16 +104,17 @@ class Retention:
             self._gen, self._snapshot_for = gen, NO_INDEX
         if self._is_forbidden(now_ns):
             return 0
-        log = self._bounds.opened_log()
         try:
-            return self._look(log, now_ns)
+            with closing(self._bounds.opened_log()) as log:
+                return self._look(log, now_ns)
+        except OSError as error:  # no descriptor is left, say: there may be one at the next look
+            self._log_again("nothing is given up: %s", error.strerror, now_ns=now_ns)
+            return 0
         except CorruptData as damage:
             self._log_again("nothing is given up: %s", damage, now_ns=now_ns)
             return 0
         except BelowLogStart:
             return 0  # the log start moved at this moment
-        finally:
-            log.close()
 
     def _is_forbidden(self, now_ns: int) -> bool:
         """Whether the log's format level allows no trim (S11)."""

@@ -30,6 +30,7 @@ from logstore.format.trim_entry import TrimEntry
 from logstore.model import NO_TERM, Index, Lsn
 from logstore.raft.effects import HoldLogStart
 from logstore.session.session import Refused
+from logstore.session.table import SessionTable
 
 # A leader may commit what its own disk does not have yet (F9).
 _DISK_IS_BEHIND = Refused(ErrorCode.NOT_READY, 0, "this leader's disk is behind: ask again")
@@ -104,7 +105,16 @@ class TrimBounds:
         snapshot = admission.snapshot_index
         if self._slots[Counter.VISIBLE_INDEX] < snapshot:
             return _DISK_IS_BEHIND
-        log = self.opened_log()
+        try:
+            return self._decide_by_log(table, snapshot, lsn, end_lsn)
+        except OSError as error:  # no descriptor is left, say
+            text = f"the log cannot be read now, {error.strerror}: ask again"
+            return Refused(ErrorCode.NOT_READY, 0, text)
+
+    def _decide_by_log(
+        self, table: SessionTable, snapshot: Index, lsn: Lsn, end_lsn: Lsn
+    ) -> TrimEntry | DoneReply | ErrorReply | SnapshotFirst | ConfigurationFirst | Refused:
+        admission, log = self._admission, self.opened_log()
         trimmed_lsn = admission.trimmed_lsn
         if log.start.next_lsn < trimmed_lsn and lsn <= trimmed_lsn:
             return _TRIM_UNDER_WAY
