@@ -25,6 +25,11 @@ NO_SOURCE = -1
 # Frames kept of one message; ours have three at most, routing id included. MAXMSGSIZE bounds each
 # frame, and libzmq does not bound their number: the rest is received and dropped.
 FRAMES_MAX = 4
+# Frames of one message that are taken at once; a few too many are a fault that its client is told.
+# A frame takes 2 µs, a message is bounded in bytes only, and 4 MiB of empty frames are two million.
+FRAMES_AT_ONCE = 16
+# Frames of a longer message that are dropped at once: 2 ms, after which others have their turn.
+FRAMES_DROPPED_AT_ONCE = 1_024
 EVENTS_MAX = 4_096  # events of a monitor per call: about 10 ms
 # Bytes a second that no message accounts for: pings and pongs, 5 of each, are 80.
 HEARTBEAT_BYTES_PER_S = 128
@@ -200,6 +205,7 @@ class ListeningSocket(LinkSocket):
     account: Account = Account()
     monitor_end: Any = None
     is_router: bool = False
+    is_amid_message: bool = False  # the rest of a message too long for one call waits
 
     def start_monitor(self) -> None:
         """Start to learn of connections.
@@ -251,7 +257,15 @@ class ListeningSocket(LinkSocket):
 
     def try_take(self) -> list[Any] | None:
         """The next message, as in `link.try_receive`, as frames of pyzmq; it is counted. The caller
-        has seen that there is one. Hot."""
+        has seen that there is one. Hot.
+
+        Of a message of more than FRAMES_AT_ONCE frames the connection is ended, for none of ours
+        has so many, and the next calls drop the rest; each of them returns None, so that a loop
+        over all messages ends there, and the next poll finds the socket readable.
+        """
+        if self.is_amid_message:
+            self._drop_rest()
+            return None
         try:
             frame = self.recv(_DONTWAIT, copy=False)
         except zmq.Again:
@@ -260,14 +274,36 @@ class ListeningSocket(LinkSocket):
         size = len(frame)
         # ZMTP carries no routing id: libzmq adds it
         wire = 0 if self.is_router else size + _head(size)
-        while frame.more:
+        left = FRAMES_AT_ONCE - 1
+        while frame.more and left:
+            left -= 1
             frame = self.recv(_DONTWAIT, copy=False)
             size = len(frame)
             wire += size + _head(size)
             if len(frames) < FRAMES_MAX:
                 frames.append(frame)
         self.account.on_taken(frame, wire)
+        if frame.more:
+            self.is_amid_message = True
+            self._end_source()
         return frames
+
+    def _drop_rest(self) -> None:
+        """Drop more of the message that was too long for one call."""
+        wire = 0
+        for _ in range(FRAMES_DROPPED_AT_ONCE):
+            frame = self.recv(_DONTWAIT, copy=False)
+            wire += len(frame) + _head(len(frame))
+            if not frame.more:
+                self.is_amid_message = False
+                break
+        self.account.on_taken(frame, wire)
+
+    def _end_source(self) -> None:
+        """End the connection of the last message taken, if it is known yet."""
+        connection = self.account.connections.get(self.account.source)
+        if connection is not None:
+            connection.end()
 
     # --- a ROUTER: what its clients have not received yet ---
 

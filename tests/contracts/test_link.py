@@ -297,8 +297,11 @@ def test_a_message_of_many_frames_is_cut_and_the_next_one_is_whole(
     send(world, push, [b"next", b"message"])
     assert world.wait(pull) == [pull]
     assert [bytes(frame) for frame in try_receive_any(pull)] == [b"0", b"1", b"2", b"3"]
-    assert world.wait(pull) == [pull]
-    assert [bytes(frame) for frame in try_receive_any(pull)] == [b"next", b"message"]
+    found = None
+    while found is None:  # the real one drops the rest in a turn of its own
+        assert world.wait(pull) == [pull]
+        found = try_receive_any(pull)
+    assert [bytes(frame) for frame in found] == [b"next", b"message"]
 
 
 def test_a_publisher_sees_every_subscription_and_its_end(world: World) -> None:
