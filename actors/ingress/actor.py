@@ -147,8 +147,9 @@ class IngressActor:
             work += self._peer_bulk.do_work(now_ns)
             ports.to_raft.flush()
             ports.to_raft_bulk.flush()
+        work += self._reads.do_work()  # before a gen may open
         work += self._control.do_work(now_ns)
-        slices = self._lags.do_work(now_ns)
+        slices = self._lags.do_work(now_ns) + self._reads.has_more
         work += self._acks.take_subscriptions(now_ns)
         slices += self.admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
         slices += self._retention.do_work(now_ns)
@@ -251,7 +252,6 @@ class IngressActor:
         self._acks.acknowledge(outcome.retries)
         for group in outcome.forgotten:
             self._requests.answer_forgotten(group)
-        self._reads.release()
         self._comparisons.release()
 
 

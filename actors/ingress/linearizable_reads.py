@@ -36,6 +36,11 @@ from logstore.session.table import SessionTable
 
 Reply: TypeAlias = Callable[[], msgspec.Struct]  # makes the message when it is sent
 
+# Requests that raft has confirmed and that are looked at in one do_work, and answers that are sent
+# in one. A session of 4,096 rows takes 4 ms (2026-11-28): all of 1,024 at once would stand still
+# until raft stepped down (V6).
+_TAKEN_AT_ONCE = 16
+
 
 class ReadKind(msgspec.Struct, frozen=True):
     """How requests of a type are answered from the table. `answer` returns None where the request
@@ -53,7 +58,8 @@ class LinearizableReads:
         self._admission = admission
         self._requests = requests
         self._to_raft = to_raft
-        self._reads: dict[int, tuple[ReadKind, Any]] = {}  # by request, until raft has confirmed
+        self._reads: dict[int, tuple[ReadKind, Any]] = {}  # by request, until it is looked at
+        self._heard: deque[tuple[int, bool]] = deque()  # what raft has said, and its request
         self._held: deque[tuple[Group, int, Reply]] = deque()  # in the order of their groups
 
     def ask(self, caller: Caller, kind: ReadKind, request: Any, now_ns: int) -> None:
@@ -70,13 +76,31 @@ class LinearizableReads:
 
     def on_read_index(self, answered: ReadIndexAnswered) -> None:
         """Raft has confirmed that this replica leads, or it does not."""
-        request_id = answered.request_id - READS_OF_INGRESS
+        self._heard.append((answered.request_id - READS_OF_INGRESS, answered.is_leader))
+
+    @property
+    def has_more(self) -> bool:
+        """The next do_work has something to do, whatever raft says meanwhile."""
+        return bool(self._heard) or self._may_release
+
+    def do_work(self) -> int:
+        """Once in a do_work, when raft's messages have been read: send the answers whose groups are
+        committed, redirect all if the gen has ended, and look at what raft has confirmed. All that
+        was committed before that is in the table of any later gen, too. Returns how many."""
+        work = self._release()
+        heard = self._heard
+        for _ in range(min(len(heard), _TAKEN_AT_ONCE)):
+            work += 1
+            self._take(*heard.popleft())
+        return work
+
+    def _take(self, request_id: int, is_leader: bool) -> None:
         kind, request = self._reads.pop(request_id)
         if not self._requests.is_pending(request_id):
             return  # it timed out, and its client was told: a change is not begun any more
         admission = self._admission
         table = admission.table
-        if not answered.is_leader or table is None or not admission.is_ready:
+        if not is_leader or table is None or not admission.is_ready:
             self._requests.redirect(request_id)
             return
         reply = kind.answer(table, request)
@@ -101,15 +125,23 @@ class LinearizableReads:
         else:
             self._requests.redirect(request_id)
 
-    def release(self) -> None:
-        """Send the answers whose groups are committed; redirect all if the gen has ended."""
-        held, table = self._held, self._admission.table
-        while held:
-            group, request_id, reply = held[0]
-            if table is None:
+    @property
+    def _may_release(self) -> bool:
+        """Whether the answer that was held first need not wait any more."""
+        if not self._held:
+            return False
+        group, table = self._held[0][0], self._admission.table
+        return table is None or NO_INDEX < group.index <= table.commit
+
+    def _release(self) -> int:
+        """Send answers whose groups are committed; redirect all if the gen has ended."""
+        held, is_over = self._held, self._admission.table is None
+        released = 0
+        while self._may_release and (is_over or released < _TAKEN_AT_ONCE):
+            released += 1
+            _, request_id, reply = held.popleft()
+            if is_over:
                 self._requests.redirect(request_id)
-            elif NO_INDEX < group.index <= table.commit:
+            elif self._requests.is_pending(request_id):
                 self._requests.answer(request_id, reply())
-            else:
-                return
-            held.popleft()
+        return released

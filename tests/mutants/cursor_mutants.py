@@ -26,7 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "cursors-listed-before-their-commit",
         "SAFETY E4",
-        f"{READS}.on_read_index",
+        f"{READS}._take",
         "    if group is None:\n",
         "    is_of_cursors = type(request).__name__ in ('CursorsRequest', 'SetCursorRequest')\n"
         "    if group is None or is_of_cursors:\n",

@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "sessions-listed-before-their-commit",
         "SAFETY E4",
-        f"{READS}.on_read_index",
+        f"{READS}._take",
         "    if group is None:\n",
         "    is_of_sessions = type(request).__name__ in ('SessionsRequest', 'EndSessionRequest')\n"
         "    if group is None or is_of_sessions:\n",

@@ -276,7 +276,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "session-told-before-its-commit",
         "SAFETY E8, E9",
-        f"{READS}.on_read_index",
+        f"{READS}._take",
         "    if group is None:\n",
         "    if group is None or type(request).__name__ == 'SessionLookupRequest':\n",
         "a lookup shows an opening, or batches, that are not committed",

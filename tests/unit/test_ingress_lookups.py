@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from actors import messages
 from actors.messages import READS_OF_INGRESS
 from logstore import limits
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import SessionLookupRequest, SessionStateReply
 from logstore.model import SequenceMode
-from logstore.raft.effects import AdmissionClosed, ReadIndexAnswered, TermEnded
+from logstore.raft.effects import AdmissionClosed, Committed, ReadIndexAnswered, TermEnded
 from logstore.raft.events import ReadIndexRequested
 from tests.unit.ingress_stage import Stage, ack_rows, open_request
+from tests.unit.test_ingress_snapshots import lead_again
 
 OK = ErrorCode.OK
 
@@ -150,3 +152,60 @@ def test_an_answer_that_comes_after_the_timeout_is_dropped(stage):
     assert client.answer().code == ErrorCode.TIMED_OUT
     stage.tell(ReadIndexAnswered(request_id, True, 0))
     assert client.answer() is None
+
+
+def ask_many(stage, count):
+    """So many clients, and what raft is to confirm for them."""
+    clients = [stage.client() for _ in range(count)]
+    for client in clients:
+        client.ask(SessionLookupRequest(b"query-1"))
+    return clients, [each.request_id for each in stage.heard()]
+
+
+def told_in_a_turn(stage, clients, *news):
+    """How many clients are told something in the do_work that hears this news; there is no rest
+    before the next one."""
+    for each in news:
+        assert stage.raft_ring.offer(messages.encode(each))
+    assert stage.ingress.do_work(stage.clock.now_ns) >= stage.ingress.full_turn
+    told = [client.answer() for client in clients]
+    return [each for each in told if each is not None]
+
+
+def test_v6_a_turn_answers_some_of_many_requests(stage):
+    """A window of 4,096 rows takes 4 ms, and a client may have a thousand requests for it wait: in
+    one turn a leader that shares ingress' thread lost its office."""
+    stage.producer(name=b"query-1")
+    stage.heard()
+    clients, asked = ask_many(stage, 40)
+    told = told_in_a_turn(stage, clients, *(ReadIndexAnswered(each, True, 0) for each in asked))
+    assert len(told) == 16
+    stage.work()
+    told += [client.answer() for client in clients]
+    assert [each.producer_id for each in told if each is not None] == [1001] * 40
+
+
+def test_v6_a_turn_answers_some_of_many_requests_that_wait_for_a_commit(stage):
+    producer = stage.producer(name=b"query-1")
+    producer.push(0)
+    stage.accept()
+    stage.heard()
+    clients, asked = ask_many(stage, 40)
+    stage.tell(*(ReadIndexAnswered(each, True, 0) for each in asked))
+    assert not [each for each in clients if each.answer() is not None]
+    news = Committed(stage.term, len(stage.entries), stage.level)
+    assert len(told_in_a_turn(stage, clients, news)) == 16
+    stage.work()
+    assert sum(each.answer() is not None for each in clients) == 24
+
+
+def test_v5_all_that_wait_are_sent_on_when_the_gen_ends_whatever_follows(stage):
+    """The answers were of its table."""
+    producer = stage.producer(name=b"query-1")
+    producer.push(0)
+    stage.accept()
+    stage.heard()
+    clients, asked = ask_many(stage, 40)
+    stage.tell(*(ReadIndexAnswered(each, True, 0) for each in asked))
+    lead_again(stage, accepted=2)
+    assert {each.answer().code for each in clients} == {ErrorCode.NOT_READY}
