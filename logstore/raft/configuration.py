@@ -175,7 +175,7 @@ def take_place(
 def replace_in_place(configuration: Configuration, voter: Member) -> Configuration | Refused:
     """The joint configuration by which a lost voter leaves, and its number and address are reserved
     for a replica that becomes a voter once it has joined and caught up (L5)."""
-    left = remove(configuration, voter)
+    left = why_replaced_already(configuration, voter) or remove(configuration, voter)
     if isinstance(left, Refused) or not is_joint(left):
         return left
     if len(left.learners) >= NODES_MAX:
@@ -192,17 +192,28 @@ def replace_elsewhere(
     for a replica that takes the voter's place once it has joined and caught up (L5)."""
     if voter not in configuration.voters:
         return _no(Refusal.NO_VOTER, voter)
-    label = f"{REPLACES_KEY}={voter.number}"
+    if refused := why_replaced_already(configuration, voter):
+        return refused
+    number = _next_number(configuration)
+    labels = sorted_by_key((*_kept_labels(voter), _replaces(voter)))
+    return add_learner(configuration, Member(number, NO_UUID, host, port, labels))
+
+
+def why_replaced_already(configuration: Configuration, voter: Member) -> Refused | None:
+    """The learner that is to have the voter's place; None: there is none. A second one would become
+    one voter more."""
     for other in configuration.learners:
-        if label in other.labels:
+        if _replaces(voter) in other.labels:
             return Refused(
                 Refusal.CHANGE_UNDER_WAY,
                 f"node {other.number} at {other.host}:{other.port} is to replace node "
                 f"{voter.number} already: remove that one first",
             )
-    number = _next_number(configuration)
-    labels = sorted_by_key((*_kept_labels(voter), label))
-    return add_learner(configuration, Member(number, NO_UUID, host, port, labels))
+    return None
+
+
+def _replaces(voter: Member) -> str:
+    return f"{REPLACES_KEY}={voter.number}"
 
 
 def _next_number(configuration: Configuration) -> NodeId:

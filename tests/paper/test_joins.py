@@ -182,6 +182,21 @@ def test_a_replica_at_another_address_replaces_a_voter_once_it_has_caught_up() -
     assert [member.number for member in offered(effects).incoming] == [1, 3, 4]
 
 
+def test_a_lost_voter_that_another_replica_is_to_replace_gets_no_second_one() -> None:
+    """Both became voters: four where three were."""
+    node = leader_with(THREE)
+    place = Member(NodeId(0), NO_UUID, "elsewhere", 9_000)
+    append(node, offered(ask(node, ChangeKind.REPLACE, 3, members=(place,))))
+    all_have(node, 2, 3)
+    pass_timeouts(node, 2)
+    assert "node 4 at elsewhere:9000 is to replace node 3" in refusal(join(node, NEW_C))
+    assert "remove that one first" in refusal(ask(node, ChangeKind.REPLACE, 3, is_forced=True))
+    append(node, offered(ask(node, ChangeKind.REMOVE, 4)), prop=1)
+    all_have(node, 2)
+    pass_timeouts(node, 2)
+    assert offered(join(node, NEW_C)).incoming == (A, B)
+
+
 def test_the_same_members_once_more_for_a_trim() -> None:
     node = leader_with(RESERVED)
     assert offered(ask(node, ChangeKind.RENEW)) == replace(RESERVED, id=3)

@@ -130,6 +130,7 @@ class World:
         self.now_ns = 5 * SECOND_NS
         self.nodes = {n: Endpoint(f"node{n}", BASE_PORT) for n in range(1, nodes + 1)}
         self.leader, self.term, self.cluster_id = 1, 1, CLUSTER
+        self.configuration = 0
         self.batch_max_bytes = 1 << 20
         self.down: set[int] = set()
         self.has_descriptors = True  # the client's process
@@ -273,6 +274,7 @@ class World:
         document = {
             "cluster_id": self.cluster_id.hex(), "node": node, "leader": self.leader,
             "term": self.term, "nodes": rows, "limits": {"batch_max_bytes": self.batch_max_bytes},
+            "configuration": self.configuration,
         }  # fmt: skip
         return MetadataReply(json.dumps(document).encode())
 

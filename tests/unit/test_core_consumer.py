@@ -11,13 +11,13 @@ import pytest
 from logstore.client.core.consumer_machine import ConsumerMachine
 from logstore.client.records import batches_of
 from logstore.errors import CorruptData, ErrorCode, Unreachable
-from logstore.format.client_messages import ErrorReply, FetchRequest, Tip
+from logstore.format.client_messages import ErrorReply, FetchRequest, Tip, WatermarksRequest
 from logstore.settings import PortOffset
 from tests.unit.core_stage import CLUSTER, SECOND_NS, World
 
 
 def consumer_of(
-    world: World, *, timeout_s: float = 10.0, fetch_bytes: int = 1_000
+    world: World, *, timeout_s: float = 10.0, fetch_bytes: int = 1_000, replica: int | None = None
 ) -> ConsumerMachine:
     """One that stands before the first payload."""
     machine = ConsumerMachine(
@@ -25,7 +25,7 @@ def consumer_of(
         world.routing,
         batches_of,
         end_lsn=None,
-        replica=None,
+        replica=replica,
         timeout_s=timeout_s,
         fetch_bytes=fetch_bytes,
     )
@@ -158,3 +158,59 @@ def test_one_that_was_made_before_the_cluster_was_formed_reads_once_it_is() -> N
     world.cluster_id = CLUSTER
     world.fill([b"1"])
     assert poll_with_tip(world, machine) == [b"1"]
+
+
+def tip_each_second(world: World, *, seconds: int) -> None:
+    """Every replica says what it shows, as often as a real one does."""
+
+    def tips() -> None:
+        for node in world.nodes:
+            world.publish(PortOffset.TAIL, Tip(world.visible_lsn(node)), node=node)
+
+    for second in range(seconds):
+        world.at(second + 0.5, tips)
+
+
+def test_a_consumer_leaves_a_replica_that_stands_still_while_others_go_on() -> None:
+    """It is cut off from its leader, or its disk is full, and goes on to answer and to send Tips:
+    its consumers got nothing more for ever."""
+    world = World()
+    world.fill([b"1"])
+    machine = consumer_of(world)
+    assert payloads(world, machine) == [b"1"]
+    behind = machine.node
+    world.fill([b"2"])
+    world.hidden[behind] = 1
+    tip_each_second(world, seconds=60)
+    assert payloads(world, machine, timeout_s=60.0) == [b"2"]
+    assert machine.node != behind
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_consumer_stays_where_no_other_replica_has_more(is_answered: bool) -> None:
+    world = World()
+    world.fill([b"1"])
+    machine = consumer_of(world)
+    assert payloads(world, machine) == [b"1"]
+    node = machine.node
+    if not is_answered:
+        for other in {*world.nodes} - {node}:
+            world.stop(other)
+    tip_each_second(world, seconds=200)
+    assert payloads(world, machine, timeout_s=200.0) == []
+    assert machine.node == node
+    asked = [each for each, request in world.requests if isinstance(request, WatermarksRequest)]
+    assert len(asked) == (0 if not is_answered else pytest.approx(5, abs=1))
+    assert node not in asked
+
+
+def test_a_pinned_consumer_waits_for_its_replica_that_stands_still() -> None:
+    world = World()
+    world.fill([b"1"])
+    machine = consumer_of(world, replica=2)
+    assert payloads(world, machine) == [b"1"]
+    world.fill([b"2"])
+    world.hidden[2] = 1
+    tip_each_second(world, seconds=100)
+    assert payloads(world, machine, timeout_s=100.0) == []
+    assert machine.node == 2

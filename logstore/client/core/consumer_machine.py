@@ -3,8 +3,8 @@
 
 Owns the position. The tail feed is fast and may lose any message; fetches fill the gaps: subscribe
 → welcome → fetch up to what the replica shows → join the two. Any message that shows an LSN above
-the expected one leads to a fetch. When a replica dies, the consumer moves to another one, or waits
-for it if it is pinned; the position stays.
+the expected one leads to a fetch. When a replica dies, or stands still while others go on, the
+consumer moves to another one, or waits for it if it is pinned; the position stays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from logstore.client.core.start import AtCursor, AtTime, Start, at_datetime
 from logstore.client.core.steps import FeedLink, Frame, Host, Steps, Wait, nanoseconds
 from logstore.client.records import RecordBatch
 from logstore.client.refusal import explain_bounds
-from logstore.errors import FormatError, InvalidRequest, OutOfRange, Unreachable, WrongCluster
+from logstore.errors import (
+    Closed,
+    FormatError,
+    InvalidRequest,
+    LogStoreError,
+    OutOfRange,
+    Unreachable,
+    WrongCluster,
+)
 from logstore.format.client_messages import (
     LSN_MAX,
     FetchReply,
@@ -44,6 +52,11 @@ SILENCE_S = 3.5
 SILENCE_NS = int(SILENCE_S * 1e9)
 # Tail groups are at most 256 KiB: 128 of them bound a slow consumer's queue to 32 MiB.
 TAIL_QUEUE_MAX_MESSAGES = 128
+# How long a replica may show nothing new before another one is asked whether it has more: one that
+# is cut off from its leader, or has a full disk, still answers. Each waits longer by up to a half.
+STILL_S = 30.0
+STILL_JITTER = 0.5
+LOOK_TIMEOUT_S = 1.0
 # A paused consumer looks this often whether it is to go on.
 PAUSED_LOOK_NS = 100_000_000
 # What a consumer does that falls below the log start: raise, go on there, or go on at the end.
@@ -83,6 +96,8 @@ class ConsumerMachine:
         # nothing is read between two polls.
         self._all_silent_since_ns = 0
         self._shown_lsn = 0  # what the replica is known to show
+        self._is_pinned = replica is not None
+        self._look_ns = 0  # when another one is asked whether it has more; 0: nothing is awaited
         self._next_lsn = 0
         self._is_at_earliest = False  # nothing was handed on, and reading is to begin at log start
         self._not_before_ns = 0  # of a start by time, until something as late is handed on
@@ -140,6 +155,7 @@ class ConsumerMachine:
             if batches:
                 self._next_lsn = batches[-1].last_lsn + 1
                 self._is_at_earliest = False
+                self._look_ns = 0
                 if self._not_before_ns:
                     batches = self._not_older(batches)
             if batches:
@@ -176,8 +192,10 @@ class ConsumerMachine:
         silent_ns = self._heard_ns + SILENCE_NS
         if now_ns >= silent_ns:
             yield from self._on_silence(now_ns)
+        elif now_ns >= self._next_look_ns(now_ns):
+            yield from self._look_elsewhere()
         else:
-            yield Wait(min(deadline_ns, silent_ns), (feed,))
+            yield Wait(min(deadline_ns, silent_ns, self._look_ns), (feed,))
         return []
 
     def _on_feed(self, frames: list[Frame]) -> list[RecordBatch]:
@@ -278,7 +296,7 @@ class ConsumerMachine:
         feed = self._host.links.feed(endpoint.tail, b"", queue_max=TAIL_QUEUE_MAX_MESSAGES)
         self._feed, self._feed_node = feed, self._replica.node
         self._heard_ns = self._host.clock.monotonic_ns()
-        self._shown_lsn = 0
+        self._shown_lsn = self._look_ns = 0
         return feed
 
     def _close_feed(self) -> None:
@@ -299,6 +317,38 @@ class ConsumerMachine:
             self._all_silent_since_ns = 0
             raise Unreachable(f"no replica has said anything for {limit_s} s")
         yield from self.move()
+
+    def _next_look_ns(self, now_ns: int) -> int:
+        """When to look for a replica that has more. Called while this one has nothing new."""
+        if not self._look_ns:
+            wait_s = STILL_S * (1 + self._host.random.uniform(0, STILL_JITTER))
+            self._look_ns = now_ns + nanoseconds(wait_s)
+        return self._look_ns
+
+    def _look_elsewhere(self) -> Steps[None]:
+        """Ask one of the other replicas what it shows, and read that one if it has more."""
+        self._look_ns = 0
+        if self._is_pinned:
+            return
+        nodes = yield from self._routing.replicas(timeout_s=LOOK_TIMEOUT_S)
+        others = [each for each in nodes if each != self.node]
+        if not others:
+            return
+        node = self._host.random.choice(others)
+        reader = ReplicaReader(self._host, self._routing, replica=node, timeout_s=LOOK_TIMEOUT_S)
+        try:
+            marks, _ = yield from reader.request(
+                WatermarksRequest(Lsn(0), 0, False), WatermarksReply, timeout_s=LOOK_TIMEOUT_S
+            )
+        except Closed:
+            raise
+        except LogStoreError:
+            return  # it has left, or does not answer now
+        finally:
+            reader.close()
+        if marks.visible_lsn > self._shown_lsn:
+            self._close_feed()
+            self._replica.move_to(node)
 
     # --- where to begin ---
 

@@ -87,6 +87,11 @@ class ReplicaReader:
         if self._pinned is None:
             self.node = yield from self._next_node()
 
+    def move_to(self, node: int) -> None:
+        """Read this replica from now on."""
+        self.close()
+        self.node = node
+
     def send_ahead(self, message: msgspec.Struct) -> None:
         """Send a request now that is likely to be made next."""
         if self._port is not None:

@@ -284,6 +284,11 @@ class Routing:
         finally:
             self._lock.release()
 
+    def was_given_away(self, endpoint: Endpoint, metadata: Metadata) -> bool:
+        """Whether a machine has left the members, and is another cluster's by now."""
+        is_members = not self._configuration or endpoint in self._nodes.values()
+        return not is_members and self._is_of_another_cluster(metadata)
+
     def _check_refusal(self) -> None:
         if self._refusal:
             raise WrongCluster(self._refusal)
@@ -346,12 +351,12 @@ class _MetadataSurvey:
             self._survey.close()
             self._endpoints = endpoints
             self._survey = self._ask()
-        answer = yield from self._survey.next_answer(deadline_ns=deadline_ns)
-        if answer is None:
-            return None
-        metadata = parse_metadata(answer[1].document)
-        self._routing.learn(metadata, answer[0])
-        return answer[0], metadata
+        while answer := (yield from self._survey.next_answer(deadline_ns=deadline_ns)):
+            endpoint, metadata = answer[0], parse_metadata(answer[1].document)
+            if not self._routing.was_given_away(endpoint, metadata):
+                self._routing.learn(metadata, endpoint)
+                return endpoint, metadata
+        return None
 
     def __enter__(self) -> _MetadataSurvey:
         return self
