@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from actors.simulation.checkers.electorates import REPLACES
 from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.member_admin import (
@@ -27,6 +28,7 @@ from logstore.client.endpoint import Endpoint
 from logstore.errors import InvalidRequest
 
 _ASK_EVERY_NS = (50 * MS_NS, 500 * MS_NS)  # the mean, drawn once
+_RIGHT_AT_TIMES = ("choose another one", "has not joined yet", "is to replace node")
 Change = Callable[[], Steps[None]]
 
 
@@ -81,18 +83,26 @@ class MemberOperator:
 
     def _check_refused(self, error: InvalidRequest) -> Steps[None]:
         """An address may be taken: the leader gave it another number than was expected, for it knew
-        of a change that was not known here. A learner may not have joined yet: it had in the log of
-        a leader that is deposed, or another replica has its place now."""
+        of a change that was not known here. Another replica may be to have the voter's place: that
+        was asked for before, and not answered. A learner may not have joined yet: it had in the log
+        of a leader that is deposed, or another replica has its place now."""
         text = str(error)
         if "has not joined yet" in text and not self._is_from_committed:
             self._inquirer.witness.count("learner rolled back")
             return
-        if "choose another one" not in text and "has not joined yet" not in text:
+        if not any(each in text for each in _RIGHT_AT_TIMES):
             raise error
         found = yield from members(self._inquirer.cluster())
         right = [f"{each.host}:{each.port} is that of node {each.number}" for each in found.members]
         absent = [each for each in found.members if each.role == "reserved"]
         right += [f"node {each.number} has not joined yet" for each in absent]
+        right += [
+            f"node {each.number} at {each.host}:{each.port} is to replace node "
+            f"{label.removeprefix(REPLACES)} already"
+            for each in found.members
+            for label in each.labels
+            if label.startswith(REPLACES)
+        ]
         if not any(each in text for each in right):
             raise error
         self._inquirer.witness.count("change refused rightly")

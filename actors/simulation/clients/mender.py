@@ -13,6 +13,7 @@ from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.member_admin import members, replace_member
 from logstore.client.core.steps import Steps
+from logstore.errors import InvalidRequest
 
 _ASK_EVERY_NS = 300 * MS_NS
 
@@ -27,7 +28,8 @@ class Mender:
         self._lost = lost
 
     def ask(self) -> Steps[None]:
-        """The cluster refuses it while the replica that was there is heard (SAFETY L5)."""
+        """The cluster refuses it while the replica that was there is heard, or another one is to
+        have its place elsewhere (SAFETY L5)."""
         lost = self._lost()
         if not lost:
             return
@@ -35,5 +37,10 @@ class Mender:
         voters = [each.number for each in found.members if each.is_voter and each.number in lost]
         if voters:
             node = self._inquirer.host.random.choice(voters)
-            yield from replace_member(self._inquirer.cluster(), node, None, False, None)
+            try:
+                yield from replace_member(self._inquirer.cluster(), node, None, False, None)
+            except InvalidRequest as error:
+                if f"is to replace node {node} already" not in str(error):
+                    raise
+                return
             self._inquirer.witness.tell(PlaceGiven(node))
