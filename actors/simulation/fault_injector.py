@@ -51,6 +51,7 @@ class FaultInjector:
         self._cluster = cluster
         self._world = cluster.world
         self._is_over = False
+        self._kept_old_disks: dict[int, tuple[int, int]] = {}  # node → the old disk, the newer one
         self._under_way: dict[tuple[FaultKind, Hashable], list[Fault]] = {}
         self._aims: dict[int, int] = {}  # group → the leader it is aimed at
         self._acts: dict[FaultKind, Callable[[Fault], None]] = {
@@ -389,9 +390,25 @@ class FaultInjector:
         cluster = self._cluster
         disk = cluster.old_disks_in.pop(node)
         if not cluster.ledger.record.is_member(node) or cluster.may_lose(node):
-            cluster.replicas[node].kill()
-            cluster.put_in(node, disk)
-            cluster.replicas[node].start()
+            self._put_in(node, disk)
+        else:
+            self._kept_old_disks[node] = cluster.ledger.record.replicas[node].disk, disk
+
+    def mend_places(self) -> None:
+        """Put in the newer disk where the old one was kept, and its replica was replaced since: no
+        other one would ever come for its place."""
+        record = self._cluster.ledger.record
+        for node, (kept, disk) in list(self._kept_old_disks.items()):
+            if record.replicas[node].disk != kept:  # an operator did
+                del self._kept_old_disks[node]
+            elif not record.is_member(node):
+                del self._kept_old_disks[node]
+                self._put_in(node, disk)
+
+    def _put_in(self, node: int, disk: int) -> None:
+        self._cluster.replicas[node].kill()
+        self._cluster.put_in(node, disk)
+        self._cluster.replicas[node].start()
 
     def _excuse_rest_if_loss_is_unprovable(self, node: int) -> None:
         cluster = self._cluster

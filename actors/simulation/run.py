@@ -222,8 +222,10 @@ class _Run:
 
     def _is_equal_after_mending(self) -> bool:
         """A replica that was set back after its last answer may not read a level that is raised
-        meanwhile (FAULTS O8): an operator then starts a newer version there."""
+        meanwhile (FAULTS O8): an operator then starts a newer version there. Nor does one that was
+        removed leave its machine to the next by itself."""
         self.injector.mend_versions()
+        self.injector.mend_places()
         return self._is_equal()
 
     def _is_equal(self) -> bool:

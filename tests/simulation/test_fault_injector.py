@@ -40,7 +40,12 @@ class Stage:
             start=lambda: self.told.append("started"),
         )
         self.observer = SimpleNamespace(leader=0, voters={})
-        self.record = SimpleNamespace(is_joint_under_way=False)
+        self.members = {1, 2, 3}
+        self.record = SimpleNamespace(
+            is_joint_under_way=False,
+            replicas={1: SimpleNamespace(disk=1)},
+            is_member=lambda node: node in self.members,
+        )
         cluster: Any = SimpleNamespace(
             world=self.world,
             observer=self.observer,
@@ -56,8 +61,14 @@ class Stage:
             ledger=SimpleNamespace(tell=self.excused.append, record=self.record),
             lost={},
             lose=lambda _: self.told.append("lost"),
+            put_in=self.put_in,
         )
-        FaultInjector(cluster, lambda _: None, lambda _: None).schedule()
+        self.injector = FaultInjector(cluster, lambda _: None, lambda _: None)
+        self.injector.schedule()
+
+    def put_in(self, node: int, disk: int) -> None:
+        self.told.append(f"disk {disk}")
+        self.record.replicas[node].disk = disk
 
     @property
     def link(self) -> Any:
@@ -236,3 +247,19 @@ def test_a_disk_that_may_be_lost_is_replaced_by_an_empty_one_and_starts_again(
     assert stage.told == (["killed", "lost"] if is_voter else [])
     stage.pass_to(50)
     assert stage.told[2:] == (["started"] if is_voter else [])
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_an_old_disk_that_was_kept_is_taken_out_once_its_replica_was_replaced(
+    is_needed: bool,
+) -> None:
+    """A place was reserved for the replica of the newer disk, which nobody put in again: the
+    cluster was never whole (seed 71044 of class members)."""
+    stage = Stage(Fault(10, FaultKind.OLD_DISK, node=1, for_ns=50))
+    stage.pass_to(100)
+    assert stage.told == ["killed", "disk 0", "started"], "the cluster needs it: it is a member"
+    if not is_needed:
+        stage.members = {2, 3}
+    for _ in range(2):
+        stage.injector.mend_places()
+    assert stage.told[3:] == ([] if is_needed else ["killed", "disk 1", "started"])
