@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import zmq
 
 import logstore
 from logstore.cli.embedded import poll_until
@@ -35,7 +34,7 @@ def connected(ports: list[int]) -> Any:
     section = text_of(Path("README.md")).partition("### Five lines from anywhere\n")[2]
     block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert block is not None
-    names: dict[str, Any] = {"zmq": zmq}
+    names: dict[str, Any] = {}
     exec(block[1].replace("7109, 7119, 7129", ", ".join(map(str, ports))), names)
     return names["push"]
 

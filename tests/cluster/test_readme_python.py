@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import asyncio
-import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,14 +20,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
         yield running
 
 
-def run_block(block: str, names: dict[str, Any], endpoint: str) -> None:
-    """Run it as a notebook would: `await` may stand outside of a function."""
+def run_block(block: str, endpoint: str) -> None:
+    """Run it as a program of its own: no block needs what another one has defined."""
     text = block.replace("127.0.0.1:7100", endpoint)
-    code = compile(text, "README", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    if code.co_flags & inspect.CO_COROUTINE:
-        asyncio.run(eval(code, names))
-    else:
-        exec(code, names)
+    exec(compile(text, "README", "exec"), {"__name__": "__main__"})
 
 
 def blocks_of(section: str) -> list[str]:
@@ -43,21 +35,18 @@ def test_the_readmes_python_runs_from_top_to_bottom(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     section = text_of(Path("README.md")).partition("\n## In Python\n")[2].partition("\n## ")[0]
-    sync, compressed, aio, cursor = blocks_of(section)
-    names: dict[str, Any] = {"asyncio": asyncio}
-    run_block(sync, names, cluster.endpoints[0])
-    run_block(aio, names, cluster.endpoints[0])
+    for block in blocks_of(section):
+        run_block(block, cluster.endpoints[0])
     import logstore  # after its own import, as a reader has it
 
     with logstore.connect(cluster.endpoints[0]) as log:
-        names["log"] = log
-        run_block(compressed, names, cluster.endpoints[0])
-        run_block(cursor, names, cluster.endpoints[0])
-        held = {each.name: each.lsn for each in log.admin.cursors()}
+        last_lsn = log.admin.commit_lsn()
+        positions = {each.name: each.lsn for each in log.admin.cursors()}
     said = capsys.readouterr().out
     assert "LSN 1\n" in said
     assert "b'999'" in said
-    assert held == {"reader": 5, "billing": names["last_lsn"] + 1}
+    assert "b'GET /index.html 200'" in said
+    assert positions == {"reader": 5, "billing": last_lsn + 1}
 
 
 def test_the_readmes_append_that_expects_an_lsn_is_refused_where_the_log_has_gone_on(
@@ -70,15 +59,24 @@ def test_the_readmes_append_that_expects_an_lsn_is_refused_where_the_log_has_gon
     with logstore.connect(cluster.endpoints[0]) as log, log.producer() as producer:
         assert poll_until(lambda: log.admin.format_levels().level >= EXPECTED_LSN_LEVEL, 60)
         last_lsn = producer.append(b"somebody was faster").result(30).last
-        run_block(block, {"log": log}, cluster.endpoints[0])
+        run_block(block, cluster.endpoints[0])
     assert capsys.readouterr().out == f"read on up to {last_lsn} and decide again\n"
+
+
+def test_the_readmes_append_at_the_level_of_the_leader_is_provisional(
+    cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heading = "\n## When an append is done\n"
+    block, _push = blocks_of(text_of(Path("README.md")).partition(heading)[2].partition("\n## ")[0])
+    run_block(block, cluster.endpoints[0])
+    assert capsys.readouterr().out == "Provisional(is_flushed=True)\n0\n"
 
 
 def test_the_page_of_the_asyncio_client_runs(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (block,) = blocks_of(text_of(Path("logstore/aio/README.md")))
-    run_block(block, {"__name__": "__main__"}, cluster.endpoints[0])
+    run_block(block, cluster.endpoints[0])
     said = capsys.readouterr().out
     assert "LsnRange(first=" in said
     assert "b'payload 999'" in said
@@ -88,5 +86,5 @@ def test_the_page_of_the_client_runs(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     block, *_ = blocks_of(text_of(Path("logstore/client/README.md")))
-    run_block(block, {}, cluster.endpoints[0])
+    run_block(block, cluster.endpoints[0])
     assert "LsnRange(first=" in capsys.readouterr().out
