@@ -5,7 +5,8 @@ log, decides by the balances, and appends its command with the LSN that comes ne
 read. The log stores the command only if that is still so. Else another writer was faster: it
 reads on, decides again and tries again. So no decision rests on old balances, although no program
 waits for another one, and it does not matter how many there are. Nothing makes it fair: who reads
-on more slowly than others append may lose many times in a row.
+on more slowly than others append may lose many times in a row. The log must hold nothing else: each
+payload is read as a command.
 
     python docs/examples/single_writer.py 127.0.0.1:7100 till-1 deposit ann 100
     python docs/examples/single_writer.py 127.0.0.1:7100 till-2 move ann bob 30
@@ -124,4 +125,8 @@ def main(endpoint: str, name: str, what: str, *of: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 6:
+        sys.exit(
+            f"usage: {sys.argv[0]} HOST:PORT NAME deposit ACCOUNT AMOUNT | move FROM TO AMOUNT"
+        )
     sys.exit(main(*sys.argv[1:]))
