@@ -25,7 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "rebuilding-before-it-is-written",
         "SAFETY E5",
-        f"{REBUILD}.step",
+        f"{REBUILD}._step",
         "if self._slots[Counter.WRITTEN] < self.admit.persist_seq:",
         "if self._slots[Counter.WRITTEN] < 0:",
         "the table is read from files that do not hold the log yet",
@@ -33,12 +33,12 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "rebuilding-steps-over-the-last-entry",
         "SAFETY E5",
-        f"{REBUILD}.step",
+        f"{REBUILD}._step",
         "while self.next_index <= self.admit.last_index:",
         "while self.next_index < self.admit.last_index:",
         "the newest entry is not folded",
         Edit(
-            f"{REBUILD}.step",
+            f"{REBUILD}._step",
             "if self.next_index <= self.admit.last_index:\n        return False",
             "if self.next_index < self.admit.last_index:\n        return False",
         ),
