@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -16,6 +15,7 @@ from actors import topology
 from actors.child import ChildSpec
 from actors.naming import name_process
 from actors.runner import refuse_optimised_python
+from actors.supervisor.held_folder import sole_supervisor
 from actors.supervisor.http_listener import HttpListener
 from actors.supervisor.placement import Machine, look_at_machine
 from actors.supervisor.placement_file import PlacementFile
@@ -24,7 +24,7 @@ from actors.supervisor.signals import StopSignals
 from actors.supervisor.supervisor import Supervisor
 from logstore.config import Config, NodeSettings, PortOffset
 from logstore.config_layout import choose_mode, layout_of, names_passed_over
-from logstore.errors import ConfigError, FolderInUse, FolderRefused, LogStoreError
+from logstore.errors import ConfigError, FolderRefused
 from logstore.model import NodeId
 from logstore.storage.disk import make_folder_durable
 from transport.errors import RegionUnavailable
@@ -32,7 +32,6 @@ from transport.process_memory import raise_descriptor_limit
 from transport.shm import require_total_store_order
 
 _log = logging.getLogger(__name__)
-LOCK_NAME = "supervisor.lock"
 
 
 def serve_processes(
@@ -52,7 +51,8 @@ def serve_processes(
     members that `config` has in place of the file's other nodes, where this replica joins them.
 
     Returns:
-      The exit status: 0 stopped, 70 crash loop, 78 if starting again cannot help.
+      The exit status: 0 stopped, 70 crash loop, 78 if starting again cannot help, or the data
+      folder is gone.
 
     Raises:
       ConfigError, InvalidRequest, FolderRefused, UnsupportedMachine: before anything was started.
@@ -72,7 +72,7 @@ def serve_processes(
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     name_process(config.cluster.name, node, topology.SUPERVISOR)
     with (
-        sole_supervisor(path, is_new=is_new),
+        sole_supervisor(path, is_new=is_new) as held,
         StopSignals() as signals,
         closing(PlacementKeeper(file, node_id, path)) as placement,
     ):
@@ -90,7 +90,7 @@ def serve_processes(
             supervisor = Supervisor(
                 config,
                 node_id,
-                path,
+                held,
                 signals=signals,
                 metrics=metrics,
                 random=random,
@@ -151,46 +151,6 @@ def prepare_folder(folder: Path) -> Path:
             f"{folder}: cannot be made: {error.strerror}; name another folder"
         ) from error
     return folder.resolve()
-
-
-@contextmanager
-def sole_supervisor(folder: Path, *, is_new: bool = False) -> Iterator[None]:
-    """Lock `folder` against a second supervisor, which would die of the writer's lock (M2), but
-    only after it has redirected inspectors to itself.
-
-    Args:
-      folder: the data folder.
-      is_new: created by this call; removed again if the replica is refused before it wrote there.
-
-    Raises:
-      FolderInUse: another supervisor runs this folder.
-      FolderRefused: the lock's file cannot be created.
-    """
-    try:
-        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise FolderRefused(
-            f"{folder}: its {LOCK_NAME} cannot be made: {error.strerror}; free some space, make "
-            "the folder writable, or name another one"
-        ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.fstat(descriptor).st_nlink:  # its last holder removed it
-            raise BlockingIOError
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise FolderInUse(
-            f"{folder} is in use by another supervisor: stop it, or take another folder"
-        ) from error
-    try:
-        yield
-    except LogStoreError:
-        if is_new and [path.name for path in folder.iterdir()] == [LOCK_NAME]:
-            (folder / LOCK_NAME).unlink()
-            folder.rmdir()
-        raise
-    finally:
-        os.close(descriptor)
 
 
 def _enter_own_process_group() -> None:

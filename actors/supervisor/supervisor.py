@@ -13,12 +13,12 @@ import select
 import time
 from collections.abc import Callable
 from enum import Enum
-from pathlib import Path
 from random import Random
 
 from actors import topology
 from actors.child import EXIT_LOST, EXIT_REFUSED, ChildSpec
 from actors.supervisor.child_process import describe_status
+from actors.supervisor.held_folder import HeldFolder
 from actors.supervisor.http_listener import HttpListener
 from actors.supervisor.liveness import LivenessMonitor
 from actors.supervisor.placement_keeper import PlacementKeeper
@@ -61,7 +61,7 @@ class Supervisor:
         self,
         config: Config,
         node: NodeId,
-        folder: Path,
+        folder: HeldFolder,
         *,
         signals: StopSignals,
         metrics: HttpListener | None,
@@ -94,7 +94,8 @@ class Supervisor:
         self._sampler: ProcessSampler | None = None
 
     def run(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> int:
-        """Run until done; returns the exit status: 0 stopped, 70 crash loop, 78 refused."""
+        """Run until done; returns the exit status: 0 stopped, 70 crash loop, 78 refused, or
+        the data folder is gone."""
         try:
             self._start_incarnation(monotonic_ns())
             while self._phase is not Phase.DONE:
@@ -169,6 +170,9 @@ class Supervisor:
         self, replica: RunningReplica, reason: str, *, status: int, now_ns: int
     ) -> None:
         """End the incarnation, and decide whether another begins; the policy decides when."""
+        if self._has_lost_folder():
+            self._kill(replica)
+            return
         if self._phase is Phase.HANDING_OVER:
             _log.warning("%s during the stop", reason)
             self._kill(replica)
@@ -187,6 +191,15 @@ class Supervisor:
             _log.error("%s; the replica is restarted", reason)
             self._restart_ns = restart_ns
         self._kill(replica)
+
+    def _has_lost_folder(self) -> bool:
+        """Whether the data folder is gone: then the replica must end, without another flush that
+        would count in a majority and that nobody finds again (SAFETY M2)."""
+        loss = self._folder.loss()
+        if loss:
+            _log.critical("%s", loss)
+            self._exit_status = EXIT_REFUSED
+        return bool(loss)
 
     def _on_progress(self, replica: RunningReplica, now_ns: int) -> None:
         """Enter the next phase if what the current one waits for has come; start
@@ -234,6 +247,9 @@ class Supervisor:
         replica, sampler = self._replica, self._sampler
         if replica is None or sampler is None:
             return
+        if self._phase is not Phase.KILLING and self._has_lost_folder():
+            self._kill(replica)
+            return
         slots = replica.station.slots
         slots[replica.station.slot(f"{topology.SUPERVISOR}.loops")] += 1
         sampler.sample({topology.SUPERVISOR: os.getpid(), **replica.pids()}, now_ns=now_ns)
@@ -265,6 +281,9 @@ class Supervisor:
     def _restart(self, now_ns: int) -> None:
         """Start the next incarnation, later if other processes have taken the
         shared memory or the descriptors meanwhile."""
+        if self._has_lost_folder():
+            self._phase = Phase.DONE
+            return
         try:
             self._start_incarnation(now_ns)
         except (RegionUnavailable, OSError) as error:
@@ -288,7 +307,7 @@ class Supervisor:
         replica = RunningReplica(
             self._config,
             self._node,
-            str(self._folder),
+            str(self._folder.path),
             incarnation=self._incarnation,
             run_child=self._run_child,
             placement=self._placement,
@@ -302,7 +321,7 @@ class Supervisor:
         replica.station.slots[slot] = os.getpid()
         self._store_restarts(replica)
         try:
-            replica.regions.publish_counters(self._folder)
+            replica.regions.publish_counters(self._folder.path)
             replica.spawn_all(now_ns=now_ns)
         except OSError as error:
             self._on_vital_death(replica, f"the start failed: {error}", status=1, now_ns=now_ns)

@@ -46,8 +46,8 @@ def serve(config_path: Path, node: int, folder: Path | None, endpoints: str | No
     starts, too; one that formed the cluster goes by the nodes of its file until the log names the
     members.
 
-    Exit status 70: its processes crashed too often; 78: starting it again cannot help; 3: no member
-    answers.
+    Exit status 70: its processes crashed too often; 78: starting it again cannot help, or its data
+    folder is gone; 3: no member answers.
     """
     signal.signal(signal.SIGTERM, _leave)  # until the replica takes it: there is nothing to end yet
     folder = folder or DEFAULT_FOLDER / f"node-{node}"

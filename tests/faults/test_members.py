@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from logstore import Members
 from logstore.cli.embedded import poll_until
 from logstore.errors import LevelRefused
 from tests.faults.growing_cluster import (
@@ -16,6 +17,7 @@ from tests.faults.growing_cluster import (
     growing_cluster,
     growing_config,
 )
+from tests.faults.quick_cluster import GONE_TIMEOUT_S, members
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -66,6 +68,36 @@ def test_a_lost_disk_is_replaced_without_an_operator(tmp_path: Path) -> None:
             load.more()
             cluster.start(other)
         load.check()
+
+
+@pytest.mark.long
+@pytest.mark.promise("P1", "P3")
+def test_a_replica_whose_folder_is_removed_ends_and_comes_back_as_a_new_one(tmp_path: Path) -> None:
+    """SAFETY M2, FAULTS D21: nothing that it flushes counts in a majority any more."""
+    with growing_cluster(tmp_path, 3) as cluster:
+        with Load(cluster) as load:
+            before = cluster.members()
+            node = next(each.number for each in before.members if each.number != before.leader)
+            session = cluster.session(node)
+            load.more()
+            with (cluster.node_folder(node) / "log").open() as said:  # it goes with the folder
+                shutil.rmtree(cluster.node_folder(node))
+                assert poll_until(lambda: not cluster.is_running(node), GONE_TIMEOUT_S)
+                assert f"the data folder {cluster.node_folder(node)}, or part of" in said.read()
+            assert poll_until(lambda: not members(session), GONE_TIMEOUT_S)
+            load.more()
+            cluster.start(node)
+            known = before.member(node)
+            assert known is not None
+
+            def is_new(found: Members) -> bool:
+                member = found.member(node)
+                return member is not None and member.role == "voter" and member.uuid != known.uuid
+
+            cluster.wait_for(is_new)
+            load.more()
+        load.check()
+        cluster.check_equal()
 
 
 @pytest.mark.long

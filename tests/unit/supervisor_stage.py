@@ -25,6 +25,7 @@ from actors.child import LIFELINE, ChildSpec, leave_last_words, open_stations, t
 from actors.loop_usage import LoopUsage
 from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
+from actors.supervisor.held_folder import sole_supervisor
 from actors.supervisor.placement import look_at_machine
 from actors.supervisor.placement_file import PlacementFile
 from actors.supervisor.placement_keeper import PlacementKeeper
@@ -174,12 +175,16 @@ def bound_forks(order: Path) -> None:
 def be_supervisor(folder: Path) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     bound_forks(folder / "forks-left")
-    with StopSignals() as signals, closing(make_keeper(folder)) as placement:
+    with (
+        sole_supervisor(folder) as held,
+        StopSignals() as signals,
+        closing(make_keeper(folder)) as placement,
+    ):
         placement.place_supervisor()
         supervisor = Supervisor(
             load_config(folder / CONFIG_NAME),
             NODE,
-            folder,
+            held,
             signals=signals,
             metrics=None,
             random=Random(1),

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from actors.supervisor.child_process import describe_status
+from actors.supervisor.held_folder import LOCK_NAME, sole_supervisor
 from actors.supervisor.liveness import START_TIMEOUT_NS, TIMEOUT_NS, LivenessMonitor
 from actors.supervisor.restarts import (
     STEADY_NS,
@@ -16,7 +17,6 @@ from actors.supervisor.restarts import (
     is_vital,
     reports_of_death,
 )
-from actors.supervisor.serve import sole_supervisor
 from logstore.errors import ConfigError, FolderInUse, FolderRefused
 
 SECOND_NS = 1_000_000_000
@@ -146,6 +146,25 @@ def test_a_refused_replica_leaves_no_folder_that_was_made_for_it(
     with pytest.raises(ConfigError), sole_supervisor(folder, is_new=is_new):
         raise ConfigError("no room for the rings")
     assert folder.exists() != is_new
+
+
+def test_a_folder_that_is_gone_is_told_from_one_that_is_there(tmp_path: Path) -> None:
+    """SAFETY M2."""
+    folder, aside = tmp_path / "data", tmp_path / "aside"
+    folder.mkdir()
+    with sole_supervisor(folder) as held:
+        assert held.loss() == ""
+        folder.rename(aside)
+        assert f"is not at {folder} any more: it was moved" in held.loss()
+        folder.mkdir()  # as where a file system was unmounted
+        assert f"is not at {folder} any more: it was moved" in held.loss()
+        folder.rmdir()
+        aside.rename(folder)
+        assert held.loss() == ""
+        (folder / LOCK_NAME).unlink()
+        assert f"the data folder {folder}, or part of it, was removed" in held.loss()
+        folder.rmdir()
+        assert f"the data folder {folder}, or part of it, was removed" in held.loss()
 
 
 def test_a_death_is_told_in_words() -> None:

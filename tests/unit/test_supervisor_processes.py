@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -311,6 +312,24 @@ def test_a_child_that_says_restarting_cannot_help_is_believed(tmp_path: Path) ->
         stage.close()
     assert status == 78
     assert "starting it again cannot help" in log
+
+
+@pytest.mark.parametrize("is_writer_dead", [False, True])
+def test_a_replica_whose_folder_was_removed_ends_and_says_so(
+    stage: Stage, *, is_writer_dead: bool
+) -> None:
+    """SAFETY M2: noticed within a second, or by what a process dies of; it is not started again."""
+    started = stage.wait_started()
+    shutil.rmtree(stage.folder)
+    if is_writer_dead:
+        os.kill(started["writer"][0], signal.SIGKILL)
+    status, log = stage.finish()
+    assert status == 78
+    assert f"the data folder {stage.folder}, or part of it, was removed" in log
+    assert "restarted" not in log
+    assert not stage.folder.exists()
+    for pid, _ in started.values():
+        wait_gone(pid)
 
 
 @pytest.mark.parametrize("process", ["raft", "writer"])

@@ -1,0 +1,91 @@
+"""The data folder of a replica that runs: its lock against a second supervisor, and whether it is
+still where it was.
+
+A process goes on writing and flushing files that have no name any more, and nothing fails. So the
+supervisor, which holds the lock's file, looks once a second whether the folder's path leads to that
+file (SAFETY M2).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from logstore.errors import FolderInUse, FolderRefused, LogStoreError
+
+LOCK_NAME = "supervisor.lock"
+
+
+class HeldFolder:
+    """The folder at `path`, whose lock's file is open as `lock`."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    def loss(self) -> str:
+        """Why its replica must end: what became of the folder, and what to do. Empty: it is there,
+        or nobody can tell now."""
+        held = os.fstat(self._lock)
+        try:
+            if os.path.samestat(os.stat(self.path / LOCK_NAME), held):
+                return ""
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:
+            return ""
+        if held.st_nlink:
+            return (
+                f"the data folder is not at {self.path} any more: it was moved, or a file system "
+                "was mounted or unmounted there while the replica ran. Put it back, then start the "
+                "replica again"
+            )
+        return (
+            f"the data folder {self.path}, or part of it, was removed while the replica ran: what "
+            "was there is lost, and all that was stored since. Started again on an empty folder, "
+            "the replica is one whose disk was lost; if files of the log are left there, move them "
+            "away first"
+        )
+
+
+@contextmanager
+def sole_supervisor(folder: Path, *, is_new: bool = False) -> Iterator[HeldFolder]:
+    """Lock `folder` against a second supervisor, which would die of the writer's lock (M2), but
+    only after it has redirected inspectors to itself.
+
+    Args:
+      folder: the data folder.
+      is_new: created by this call; removed again if the replica is refused before it wrote there.
+
+    Raises:
+      FolderInUse: another supervisor runs this folder.
+      FolderRefused: the lock's file cannot be created.
+    """
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise FolderRefused(
+            f"{folder}: its {LOCK_NAME} cannot be made: {error.strerror}; free some space, make "
+            "the folder writable, or name another one"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(descriptor).st_nlink:  # its last holder removed it
+            raise BlockingIOError
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise FolderInUse(
+            f"{folder} is in use by another supervisor: stop it, or take another folder"
+        ) from error
+    try:
+        yield HeldFolder(folder, descriptor)
+    except LogStoreError:
+        if is_new and [path.name for path in folder.iterdir()] == [LOCK_NAME]:
+            (folder / LOCK_NAME).unlink()
+            folder.rmdir()
+        raise
+    finally:
+        os.close(descriptor)
