@@ -147,6 +147,7 @@ def _render_value(value: object) -> str:
 
 _MSGSPEC_MESSAGE = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
+_QUOTED = [f"Expected `{kind}`, got `str`" for kind in ("int", "float", "bool")]
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": Config,
@@ -175,6 +176,8 @@ def _explain(message: str) -> str:
         return f"{prefix}{missing[1]}: is missing; add it"
     if reason.startswith("Invalid enum value") and (choices := _choices_of(path)):
         return f"{path}: {reason}; write one of {', '.join(choices)}"
+    if reason in _QUOTED:
+        return f"{path}: {reason}; write it without quotes"
     if example := _example_of(path) if reason.startswith("Expected `str`") else "":
         return f"{path}: {reason}; write it in quotes, {example}"
     return f"{path}: {reason}" if path else reason

@@ -23,6 +23,7 @@ from logstore.client.core.steps import Host, Steps
 from logstore.client.core.trimming import TrimPlan, plan_trim
 from logstore.client.core.upgrade import FormatLevels
 from logstore.client.core.verification import Verification, verify_replicas
+from logstore.client.cursor_arguments import check_cursor
 from logstore.client.endpoint import Endpoint
 from logstore.client.replica_trace import ReplicaTrace
 from logstore.limits import POSITION_MAX
@@ -98,12 +99,14 @@ class Admin:
         self, name: str, lsn: int, *, hold: bool = False, expected_lsn: int | None = None
     ) -> int:
         """Set the cursor `name` before `lsn`; where it stood until now, 0: nowhere."""
+        check_cursor(name, expected_lsn, lsn)
         check_position(lsn)
         return await self._run(self._cursors.change(Cursor(name, lsn, hold), expected_lsn))
 
     async def delete_cursor(self, name: str, *, expected_lsn: int | None = None) -> int:
         """Delete the cursor; where it stood, 0: nowhere, or an attempt without answer deleted
         it."""
+        check_cursor(name, expected_lsn)
         return await self._run(self._cursors.change(deletion_of(name), expected_lsn))
 
     async def session_commits(self, name: str) -> SessionCommits | None:

@@ -28,7 +28,7 @@ from logstore.client.core.start import Start
 from logstore.client.core.watermarks_watch import WatermarksWatch
 from logstore.client.digest import BatchDigest
 from logstore.client.endpoint import Endpoint, parse_endpoints
-from logstore.client.producer_options import ProducerOptions
+from logstore.client.producer_options import ProducerOptions, options_or_default
 from logstore.client.records import RawBatch, RecordBatch, batches_of
 from logstore.client.threads import closed
 from logstore.errors import InvalidRequest
@@ -104,7 +104,7 @@ class LogClient:
         """Open a producer session, by `async with` or `await`. Errors as
         `logstore.LogClient.producer`."""
         self._check()
-        chosen = options or ProducerOptions()
+        chosen = options_or_default(options)
 
         async def opens() -> Producer:
             self._check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from logstore.errors import InvalidRequest
 
@@ -23,6 +23,16 @@ class Opening(Generic[_T]):
         self._open = opens
         self._opened: list[_T] = []
         self._is_entered = False
+
+    if not TYPE_CHECKING:  # a checker knows that there is no such attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"{name!r} of what is not open yet: `async with …(…) as it`, or `it = await …(…)`, "
+                f"then `it.{name}`",
+                name=name,
+                obj=self,
+            )
 
     def __await__(self) -> Generator[Any, None, _T]:
         return self._open().__await__()

@@ -28,6 +28,7 @@ from logstore.client.producer_options import (
     check_expected,
     log_ending,
     make_machine,
+    mode_of,
     no_sequence,
     open_request,
     queue_limits,
@@ -55,7 +56,7 @@ class Producer:
     ) -> None:
         self._driver = driver
         self._session = session
-        self._is_dense = options.mode == SequenceMode.DENSE
+        self._is_dense = mode_of(options) == SequenceMode.DENSE
         self._yielded_ns = 0
         self._closing: asyncio.Future[None] | None = None  # done once the call that closes it is
         self._is_closed = False

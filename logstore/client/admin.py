@@ -22,6 +22,7 @@ from logstore.client.core.steps import Host
 from logstore.client.core.trimming import TrimPlan, plan_trim
 from logstore.client.core.upgrade import FormatLevels
 from logstore.client.core.verification import Verification, verify_replicas
+from logstore.client.cursor_arguments import check_cursor
 from logstore.client.endpoint import Endpoint
 from logstore.client.replica_trace import ReplicaTrace
 from logstore.client.threads import run
@@ -156,6 +157,7 @@ class Admin:
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
           InvalidRequest: the name or the LSN is out of bounds.
         """
+        check_cursor(name, expected_lsn, lsn)
         check_position(lsn)
         return run(self._cursors.change(Cursor(name, lsn, hold), expected_lsn))
 
@@ -164,6 +166,7 @@ class Admin:
 
         Args and errors as `set_cursor`.
         """
+        check_cursor(name, expected_lsn)
         return run(self._cursors.change(deletion_of(name), expected_lsn))
 
     def session_commits(self, name: str) -> SessionCommits | None:

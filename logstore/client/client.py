@@ -20,7 +20,7 @@ from logstore.client.digest import BatchDigest
 from logstore.client.endpoint import Endpoint, parse_endpoints
 from logstore.client.members_thread import MembersThread
 from logstore.client.producer import Producer
-from logstore.client.producer_options import ProducerOptions
+from logstore.client.producer_options import ProducerOptions, options_or_default
 from logstore.client.reader import RangeReader
 from logstore.client.records import RawBatch, RecordBatch
 from logstore.client.threads import closed, host_on, new_context, run
@@ -107,7 +107,7 @@ class LogClient:
           InvalidRequest: an option is out of bounds.
           LogStoreError: the leader refuses.
         """
-        chosen = options or ProducerOptions()
+        chosen = options_or_default(options)
         producer = Producer(self._host, self._routing, chosen, timeout_s=self._timeout_s)
         self._remember(producer)
         return producer

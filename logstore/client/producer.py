@@ -25,6 +25,7 @@ from logstore.client.producer_options import (
     check_expected,
     log_ending,
     make_machine,
+    mode_of,
     no_sequence,
     open_request,
     queue_limits,
@@ -52,7 +53,7 @@ class Producer:
     ) -> None:
         request = open_request(options)
         self._session = run(open_session(host, routing, request, timeout_s=timeout_s))
-        self._is_dense = options.mode == SequenceMode.DENSE
+        self._is_dense = mode_of(options) == SequenceMode.DENSE
         self._order = threading.Lock()
         self._doorbell = Doorbell.create()
         self._forks = forks()

@@ -38,6 +38,8 @@ _LOG = logging.getLogger(__name__)
 STOP_TIMEOUT_S = 10.0
 
 Acks = Literal["quorum", "leader", "none"]
+Mode = Literal["dense", "monotone"]
+_MODES = {"dense": SequenceMode.DENSE, "monotone": SequenceMode.MONOTONE}
 _ACK_LEVELS = {"quorum": AckLevel.QUORUM, "leader": AckLevel.LEADER, "none": AckLevel.NONE}
 
 
@@ -48,7 +50,8 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
       name: a lasting identity; a producer that opens it again fences the one before. At acks leader
         and none the one before may fence the new one instead, if it opens its session again just
         then, at a change of leader: one of the two ends. None: anonymous.
-      mode: DENSE, sequences are counted for you; MONOTONE, each batch brings its own, rising one.
+      mode: DENSE, or "dense": sequences are counted for you; MONOTONE, or "monotone": each batch
+        brings its own, rising one.
       acks: when an append has its outcome. "quorum": a majority has it on disk; the outcome is its
         LSNs, and nothing of it is ever lost. "leader": the leader has it on disk; "none": it was
         handed over. The outcome of these two is `Provisional`, without LSNs: what is on its way, or
@@ -64,7 +67,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
       ack_timeout_s: after so long without an acknowledgement the leader is looked for and asked.
       compression: "none", "lz4" or "zstd": how the payloads of each batch are packed, where that
         makes it smaller, in the thread that sends (asyncio: in the loop, where 1 MiB of text takes
-        5 ms with zstd). lz4 and zstd need an extra, `logstore[lz4]` and `logstore[zstandard]`,
+        5 ms with zstd). lz4 and zstd need a package, `lz4` and `zstandard`,
         here and where payloads are read, and a log of format level 3. Windows and limits count
         bytes without compression.
       on_ack: called per batch that is committed, or at acks leader provisional, and at acks none
@@ -74,7 +77,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str | None = None
-    mode: SequenceMode = SequenceMode.DENSE
+    mode: SequenceMode | Mode = SequenceMode.DENSE
     acks: Acks = "quorum"
     linger_ms: float = 1.0
     pack_bytes: int = 64 * KIB
@@ -87,6 +90,27 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_ack: AckObserver | None = None
 
 
+def options_or_default(options: ProducerOptions | None) -> ProducerOptions:
+    """Raises: InvalidRequest: it is something else, a dict for example."""
+    if options is None:
+        return ProducerOptions()
+    if not isinstance(options, ProducerOptions):
+        raise InvalidRequest(
+            f"a producer's options {options!r}: give a ProducerOptions, such as "
+            'producer(ProducerOptions(acks="leader"))'
+        )
+    return options
+
+
+def mode_of(options: ProducerOptions) -> SequenceMode:
+    """Raises: InvalidRequest: there is no such mode."""
+    try:
+        mode = options.mode
+        return _MODES[mode] if isinstance(mode, str) else SequenceMode(mode)
+    except (KeyError, ValueError) as error:
+        raise InvalidRequest(f"mode {mode!r}: give one of {', '.join(_MODES)}") from error
+
+
 def open_request(options: ProducerOptions) -> OpenSessionRequest:
     """What opens the session.
 
@@ -96,7 +120,7 @@ def open_request(options: ProducerOptions) -> OpenSessionRequest:
     """
     _check(options)
     name = (options.name or "").encode()
-    return OpenSessionRequest(0, options.mode, _ACK_LEVELS[options.acks], options.window, name)
+    return OpenSessionRequest(0, mode_of(options), _ACK_LEVELS[options.acks], options.window, name)
 
 
 def queue_limits(options: ProducerOptions, session: Session) -> QueueLimits:
@@ -125,7 +149,7 @@ def make_machine(
             linger_s=options.linger_ms / 1_000,
             ack_timeout_s=options.ack_timeout_s,
             delivery_timeout_s=options.delivery_timeout_s,
-            is_dense=options.mode == SequenceMode.DENSE,
+            is_dense=mode_of(options) == SequenceMode.DENSE,
             on_ack=_caught(options.on_ack),
             on_connected=on_connected,
             compressor=make_compressor(options.compression),
@@ -196,11 +220,11 @@ def _check(options: ProducerOptions) -> None:
         )
     if options.name is not None and not 0 < len(options.name.encode()) <= SESSION_NAME_MAX_BYTES:
         raise InvalidRequest(f"a producer's name has 1..{SESSION_NAME_MAX_BYTES} bytes")
-    if options.mode == SequenceMode.MONOTONE and options.name is None:
+    if mode_of(options) == SequenceMode.MONOTONE and options.name is None:
         raise InvalidRequest("a monotone producer needs a name: its sequences outlive it")
     if options.acks not in get_args(Acks):
         raise InvalidRequest(f"acks {options.acks!r}: give one of {', '.join(get_args(Acks))}")
-    if options.acks != "quorum" and options.mode != SequenceMode.DENSE:
+    if options.acks != "quorum" and mode_of(options) != SequenceMode.DENSE:
         raise InvalidRequest(
             f"acks {options.acks}: a monotone producer must know what is stored, so it has acks "
             "quorum"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
@@ -56,6 +57,26 @@ async def main():
 asyncio.run(main())
 gc.collect()
 """
+
+
+def test_what_is_not_open_yet_says_how_to_open_it(cluster: Cluster) -> None:
+    opening: Any = aio.connect(cluster.endpoint)
+    with pytest.raises(
+        AttributeError, match=r"`async with .*, or `it = await .*then `it.producer`"
+    ):
+        opening.producer()
+    assert not hasattr(opening, "producer")
+
+
+def test_what_are_no_options_is_refused_in_words(run: Run) -> None:
+    async def body(log: aio.LogClient) -> None:
+        options: Any = {"acks": "leader"}
+        with pytest.raises(InvalidRequest, match="give a ProducerOptions"):
+            log.producer(options)
+        with pytest.raises(InvalidRequest, match="LSN '5': give a whole number"):
+            await log.admin.set_cursor("q", cast(int, "5"))
+
+    run(body)
 
 
 def test_a_second_close_of_the_client_does_not_cut_the_first_ones_flush(

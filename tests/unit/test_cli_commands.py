@@ -70,7 +70,7 @@ def test_a_pipeline_without_spark_says_what_to_install(
     assert run("pipeline", name, "somewhere") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "pip install 'logstore[spark]'" in said
+    assert "pip install 'pyspark>=4.2' pyarrow" in said
 
 
 def test_the_default_endpoints_are_those_of_the_shipped_configuration() -> None:

@@ -35,11 +35,29 @@ def test_the_level_is_in_the_request_that_opens_the_session() -> None:
     [
         ({"acks": "all"}, "give one of quorum, leader, none"),
         ({"acks": "leader", "mode": SequenceMode.MONOTONE, "name": "n"}, "so it has acks quorum"),
+        ({"acks": "leader", "mode": "monotone", "name": "n"}, "so it has acks quorum"),
+        ({"mode": "monotone"}, "needs a name"),
+        ({"mode": "sparse"}, "mode 'sparse': give one of dense, monotone"),
     ],
 )
 def test_levels_that_cannot_be_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         open_request(ProducerOptions(**options))
+
+
+def test_a_mode_may_be_given_as_text() -> None:
+    monotone = open_request(ProducerOptions(mode="monotone", name="n"))
+    assert monotone == open_request(ProducerOptions(mode=SequenceMode.MONOTONE, name="n"))
+    assert open_request(ProducerOptions(mode="dense")) == open_request(ProducerOptions())
+
+
+def test_what_are_no_options_is_refused_in_words() -> None:
+    with (
+        Cluster() as cluster,
+        logstore.connect(cluster.endpoint, timeout=20) as log,
+        pytest.raises(InvalidRequest, match="give a ProducerOptions"),
+    ):
+        log.producer({"acks": "leader"})  # type: ignore[arg-type]
 
 
 def test_a_provisional_outcome_has_no_lsn_and_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,24 @@ def test_what_cannot_be_is_not_sent(
     with pytest.raises(InvalidRequest):
         change(admin)
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "lsn", "expected_lsn", "says"),
+    [
+        (b"q", 5, None, "the name b'q': give text"),
+        ("q", "5", None, "LSN '5': give a whole number"),
+        ("q", 5, "4", "expected_lsn '4': give a whole number, or None"),
+    ],
+)
+def test_what_is_no_name_or_lsn_is_refused_in_words(
+    admin: logstore.Admin, name: Any, lsn: Any, expected_lsn: Any, says: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        admin.set_cursor(name, lsn, expected_lsn=expected_lsn)
+    if lsn == 5:
+        with pytest.raises(InvalidRequest, match=says):
+            admin.delete_cursor(name, expected_lsn=expected_lsn)
 
 
 def test_final_refusals_say_what_they_know(admin: logstore.Admin, replica: FakeReplica) -> None:

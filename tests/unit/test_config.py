@@ -179,6 +179,14 @@ REFUSALS = {
     ),
     "batch unquoted": (THREE + "[limits]\nbatch_max = 5\n", 'batch_max: .*a size such as "4MiB"'),
     "delay unquoted": (THREE + "[raft]\nheartbeat = 5\n", 'heartbeat: .*a duration such as "'),
+    "quoted port": (
+        THREE.replace("7120", '"7120"'),
+        r"nodes\[.*\]\.port: Expected `int`, got `str`; write it without quotes$",
+    ),
+    "quoted choice": (
+        THREE + '[process]\nmetrics = "true"\n',
+        r"process\.metrics: Expected `bool`, got `str`; write it without quotes$",
+    ),
     "bulk window": (
         THREE + '[limits]\nbatch_max = "16MiB"\n',
         r"is 8MiB, less than .*batch_max \(16MiB\).*raise limits\.bulk_window to at least 16MiB",

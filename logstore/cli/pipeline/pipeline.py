@@ -45,5 +45,5 @@ def check_installed() -> None:
         raise ConfigError(
             f"pipelines need {', '.join(missing)}, which this Python does not have: "
             "`make .venv-spark` in a clone, and call .venv-spark/bin/logstore; elsewhere "
-            "pip install 'logstore[spark]' (and Java 17 or newer)"
+            "pip install 'pyspark>=4.2' pyarrow (and Java 17 or newer)"
         )
