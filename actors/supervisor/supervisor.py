@@ -31,6 +31,7 @@ from actors.supervisor.restarts import (
 from actors.supervisor.running_replica import RunningReplica
 from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
 from actors.supervisor.signals import StopSignals
+from actors.supervisor.start_wait import StartWait
 from logstore.config import Config
 from logstore.model import NodeId
 from transport.errors import RegionUnavailable
@@ -91,6 +92,7 @@ class Supervisor:
         self._replica_restart_count = 0
         self._child_restart_count = 0
         self._liveness = LivenessMonitor()
+        self._start_wait = StartWait(config, node)
         self._sampler: ProcessSampler | None = None
 
     def run(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> int:
@@ -256,6 +258,9 @@ class Supervisor:
         replica.keep_placement()
         if self._phase is not Phase.RUNNING:
             return
+        is_ready = slots[topology.Counter.VISIBLE] > 0
+        if waiting := self._start_wait.look(is_ready=is_ready, now_ns=now_ns):
+            _log.info("%s", waiting)
         for process in self._liveness.stalled(replica.loops(), now_ns=now_ns):
             if is_stall_fatal(replica.actors_of(process)):
                 _log.error("%s stands still and is killed", process)

@@ -17,7 +17,10 @@ from actors.supervisor.restarts import (
     is_vital,
     reports_of_death,
 )
+from actors.supervisor.start_wait import StartWait
+from logstore.config import parse_config
 from logstore.errors import ConfigError, FolderInUse, FolderRefused
+from tests.unit.supervisor_stage import CONFIG, NODE
 
 SECOND_NS = 1_000_000_000
 
@@ -165,6 +168,26 @@ def test_a_folder_that_is_gone_is_told_from_one_that_is_there(tmp_path: Path) ->
         assert f"the data folder {folder}, or part of it, was removed" in held.loss()
         folder.rmdir()
         assert f"the data folder {folder}, or part of it, was removed" in held.loss()
+
+
+def test_a_replica_that_does_not_get_ready_says_once_whom_it_looks_for() -> None:
+    wait = StartWait(parse_config(CONFIG), NODE)
+    said = [wait.look(is_ready=False, now_ns=second * SECOND_NS) for second in range(1, 10)]
+    assert [bool(each) for each in said] == [False] * 5 + [True] + [False] * 3
+    assert "Looking for node 2 at 127.0.0.1:7310; `logstore status` says who" in said[5]
+    by_hand = CONFIG.replace('name = "stage"', 'name = "stage"\nauto_init = false')
+    wait = StartWait(parse_config(by_hand), NODE)
+    wait.look(is_ready=False, now_ns=SECOND_NS)
+    assert "and `logstore init` was called" in wait.look(is_ready=False, now_ns=9 * SECOND_NS)
+
+
+def test_a_replica_that_is_ready_in_time_or_alone_says_nothing() -> None:
+    wait = StartWait(parse_config(CONFIG), NODE)
+    assert not wait.look(is_ready=True, now_ns=SECOND_NS)
+    assert not wait.look(is_ready=False, now_ns=99 * SECOND_NS)
+    alone = StartWait(parse_config(CONFIG.replace("[[nodes]]\nnode = 2\nport = 7310\n", "")), NODE)
+    assert not alone.look(is_ready=False, now_ns=SECOND_NS)
+    assert not alone.look(is_ready=False, now_ns=99 * SECOND_NS)
 
 
 def test_a_death_is_told_in_words() -> None:
