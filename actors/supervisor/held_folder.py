@@ -2,8 +2,8 @@
 still where it was.
 
 A process goes on writing and flushing files that have no name any more, and nothing fails. So the
-supervisor, which holds the lock's file, looks once a second whether the folder's path leads to that
-file (SAFETY M2).
+supervisor looks once a second whether that folder is still at its path, and has the lock's file or
+META (SAFETY M2).
 """
 
 from __future__ import annotations
@@ -15,40 +15,47 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from logstore.errors import FolderInUse, FolderRefused, LogStoreError
+from logstore.storage.meta_store import META_NAMES
 
 LOCK_NAME = "supervisor.lock"
 
 
 class HeldFolder:
-    """The folder at `path`, whose lock's file is open as `lock`."""
+    """The folder at `path`, and in it the lock's file, which is open as `lock`."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
         self._lock = lock
+        self._identity = os.stat(path)
 
     def loss(self) -> str:
         """Why its replica must end: what became of the folder, and what to do. Empty: it is there,
-        or nobody can tell now."""
-        held = os.fstat(self._lock)
+        or that is not known now. Where the lock's file alone was removed, nothing is lost."""
         try:
-            if os.path.samestat(os.stat(self.path / LOCK_NAME), held):
+            is_same = os.path.samestat(os.stat(self.path), self._identity)
+            if is_same and (self._has_lock() or self._has_meta()):
                 return ""
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError:
             return ""
-        if held.st_nlink:
+        if self._has_lock():
             return (
                 f"the data folder is not at {self.path} any more: it was moved, or a file system "
                 "was mounted or unmounted there while the replica ran. Put it back, then start the "
                 "replica again"
             )
         return (
-            f"the data folder {self.path}, or part of it, was removed while the replica ran: what "
-            "was there is lost, and all that was stored since. Started again on an empty folder, "
-            "the replica is one whose disk was lost; if files of the log are left there, move them "
-            "away first"
+            f"the data folder {self.path} was removed, or emptied, while the replica ran: what was "
+            "there is lost, and all that was stored since. Started again on an empty folder, the "
+            "replica is one whose disk was lost"
         )
+
+    def _has_lock(self) -> bool:
+        return os.fstat(self._lock).st_nlink > 0
+
+    def _has_meta(self) -> bool:
+        return any((self.path / name).exists() for name in META_NAMES)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from actors.supervisor.restarts import (
 from actors.supervisor.start_wait import StartWait
 from logstore.config import parse_config
 from logstore.errors import ConfigError, FolderInUse, FolderRefused
+from logstore.storage.meta_store import META_NAMES
 from tests.unit.supervisor_stage import CONFIG, NODE
 
 SECOND_NS = 1_000_000_000
@@ -164,10 +165,13 @@ def test_a_folder_that_is_gone_is_told_from_one_that_is_there(tmp_path: Path) ->
         folder.rmdir()
         aside.rename(folder)
         assert held.loss() == ""
+        (folder / META_NAMES[1]).touch()
         (folder / LOCK_NAME).unlink()
-        assert f"the data folder {folder}, or part of it, was removed" in held.loss()
+        assert held.loss() == "", "the log is whole: an operator took the lock for a stale one"
+        (folder / META_NAMES[1]).unlink()
+        assert f"the data folder {folder} was removed, or emptied" in held.loss()
         folder.rmdir()
-        assert f"the data folder {folder}, or part of it, was removed" in held.loss()
+        assert f"the data folder {folder} was removed, or emptied" in held.loss()
 
 
 def test_a_replica_that_does_not_get_ready_says_once_whom_it_looks_for() -> None:

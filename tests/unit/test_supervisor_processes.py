@@ -325,7 +325,7 @@ def test_a_replica_whose_folder_was_removed_ends_and_says_so(
         os.kill(started["writer"][0], signal.SIGKILL)
     status, log = stage.finish()
     assert status == 78
-    assert f"the data folder {stage.folder}, or part of it, was removed" in log
+    assert f"the data folder {stage.folder} was removed, or emptied" in log
     assert "restarted" not in log
     assert not stage.folder.exists()
     for pid, _ in started.values():
