@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from logstore.cli.cluster_folder import (
     DEFAULT_REPLICAS,
@@ -30,7 +29,7 @@ from logstore.cli.options import (
     json_option,
     timeout_option,
 )
-from logstore.cli.output import STDOUT, Terminal, say, write_json
+from logstore.cli.output import STDOUT, FoldedTable, Terminal, say, write_json
 from logstore.cli.port_users import describe
 from logstore.cli.replica_process import is_alive
 from logstore.cli.stdout_reader import before_exit_status
@@ -168,7 +167,7 @@ def status(folder: Path, json_path: str | None) -> None:
     if json_path is not None:
         write_json(document, json_path)
     if json_path != STDOUT:
-        table = Table("node", "pid", "state", "role", "folder")
+        table = FoldedTable("node", "pid", "state", "role", "folder")
         for row in rows:
             state_word = "running" if row["is_running"] else "gone"
             role = str(row["role"] or "-")

@@ -6,12 +6,11 @@ import sys
 
 import click
 import msgspec
-from rich.table import Table
 from rich.text import Text
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import endpoint_option, json_option, timeout_option
-from logstore.cli.output import Terminal, printable, say, write_json
+from logstore.cli.output import FoldedTable, Terminal, printable, say, write_json
 from logstore.client.client import LogClient, connect
 from logstore.errors import LogStoreError
 
@@ -95,7 +94,7 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
     if json_path is not None:
         write_json({"cursors": msgspec.to_builtins(found)}, json_path)
         return
-    table = Table("cursor", "next LSN", "hold")
+    table = FoldedTable("cursor", "next LSN", "hold")
     for each in found:
         table.add_row(Text(printable(each.name)), str(each.lsn), "yes" if each.hold else "no")
     Terminal().print(table)

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import NumberRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import (
     STDOUT,
+    FoldedTable,
     Terminal,
     committed_words,
     printable,
@@ -151,7 +151,7 @@ def _print(found: dict[str, Any], prefix: str = "") -> None:
     committed = committed_words(found["log_start_lsn"], found["visible_lsn"])
     words = f"{prefix}node {found['leader']} leads in term {found['term']}, {committed}"
     console.print(words + held_words(found), soft_wrap=True)
-    table = Table("follower", "role", "next LSN", "payloads", "bytes", "seconds", "silent")
+    table = FoldedTable("follower", "role", "next LSN", "payloads", "bytes", "seconds", "silent")
     for row in found["followers"]:
         silent = f"{row['silent_seconds']:.1f}"
         table.add_row(str(row["node"]), row["role"], *_cells(row), silent)
@@ -164,7 +164,7 @@ def _print(found: dict[str, Any], prefix: str = "") -> None:
     else:
         if len(cursors) > BY_NAME_MAX:
             cursors = sorted(cursors, key=lambda row: -row["payloads"])
-        table = Table("cursor", "next LSN", "payloads", "bytes", "seconds")
+        table = FoldedTable("cursor", "next LSN", "payloads", "bytes", "seconds")
         for row in cursors:
             table.add_row(Text(printable(row["name"])), *_cells(row))
         console.print(table)

@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 import msgspec
-from rich.table import Table
 
 from logstore.cli.options import endpoint_option, json_option, timeout_option
-from logstore.cli.output import Terminal, say, write_json
+from logstore.cli.output import FoldedTable, Terminal, say, write_json
 from logstore.client.client import LogClient, connect
 from logstore.client.clock import monotonic_ns, seconds_from_now
 from logstore.client.core.member_admin import MemberInfo, Members
@@ -76,7 +75,7 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
     state += "" if found.is_committed else ", not committed yet"
     console = Terminal()
     console.print(f"{words}{state}; node {found.leader} leads", soft_wrap=True)
-    table = Table("node", "role", "address", "behind", "heard")
+    table = FoldedTable("node", "role", "address", "behind", "heard")
     members = sorted(found.members, key=lambda each: each.number)
     for each in members:
         table.add_row(*_cells(each, is_leader=each.number == found.leader))

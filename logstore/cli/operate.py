@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 import msgspec
-from rich.table import Column, Table
+from rich.table import Column
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.lag import held_words
@@ -17,7 +17,7 @@ from logstore.cli.options import (
     json_option,
     timeout_option,
 )
-from logstore.cli.output import Terminal, committed_words, say, write_json
+from logstore.cli.output import FoldedTable, Terminal, committed_words, say, write_json
 from logstore.cli.stdout_reader import before_exit_status
 from logstore.cli.trouble import (
     install_words,
@@ -128,8 +128,8 @@ def _why_not_lead(client: LogClient, node: int) -> str:
 
 
 def _print_status(found: dict[str, Any]) -> None:
-    role = Column("role", min_width=len(UNREACHABLE))
-    table = Table("node", role, "pid", "visible LSN", "behind", "CPU %", "MB", "faulty")
+    role = Column("role", no_wrap=True)
+    table = FoldedTable("node", role, "pid", "visible LSN", "behind", "CPU %", "MB", "faulty")
     for row in found["nodes"]:
         processes = row["processes"].values()
         table.add_row(
@@ -167,7 +167,7 @@ def _role_words(row: dict[str, Any]) -> str:
 
 
 def _print_verification(found: Verification) -> None:
-    table = Table("node", "payloads", "last LSN", "chain", "damage")
+    table = FoldedTable("node", "payloads", "last LSN", "chain", "damage")
     for row in found.replicas:
         cells = (str(row.payloads), str(row.last_lsn), row.chain)
         damage = row.error or _faulty_words(row.faulty, len(row.faulty))
@@ -181,7 +181,8 @@ def _print_verification(found: Verification) -> None:
         words = "no chain was compared"
     elif missing and len(missing) == len(found.replicas) - 1:
         words = f"one chain, up to LSN {found.compared_lsn}, and none to compare it with"
-    console.print(f"{words}; not compared: node {', '.join(missing)}" if missing else words)
+    words += f"; not compared: node {', '.join(missing)}" if missing else ""
+    console.print(words, soft_wrap=True)
 
 
 def _faulty_words(faulty: list[dict[str, Any]], count: int) -> str:

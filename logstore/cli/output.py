@@ -23,10 +23,12 @@ from rich.progress import (
     TextColumn,
     TransferSpeedColumn,
 )
+from rich.table import Column, Table
 
 from logstore.cli.stdout_reader import before_exit_status
 
 STDOUT = "-"
+UNLIMITED_WIDTH = 1 << 20  # characters; a table takes no more than it needs
 
 
 def write_json(document: Any, path: str) -> None:
@@ -93,10 +95,25 @@ def committed_words(first_lsn: int, last_lsn: int) -> str:
 
 
 class Terminal(Console):
-    """A console to which a broken pipe is an error like any other: rich ends the process with 1."""
+    """A console to which a broken pipe is an error like any other: rich ends the process with 1.
+    What is no terminal has no width: a file or a pipe gets each row in a line."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr)
+        if not self.is_terminal:
+            self.width = UNLIMITED_WIDTH
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+
+class FoldedTable(Table):
+    """A table that folds what a narrow terminal has no room for: rich would cut it."""
+
+    def __init__(self, *headers: Column | str, **options: Any) -> None:
+        super().__init__(*headers, **options)
+        for column in self.columns:
+            column.overflow = "fold"
 
 
 class Bar:

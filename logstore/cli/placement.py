@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 import msgspec
-from rich.table import Column, Table
+from rich.table import Column
 
 from logstore.cli.cpu_list import cpu_words, parse_cpus
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import NumberRange, endpoint_option, json_option, timeout_option
-from logstore.cli.output import Terminal, say, write_json
+from logstore.cli.output import FoldedTable, Terminal, say, write_json
 from logstore.cli.serve import DEFAULT_FOLDER
 from logstore.cli.stdout_reader import before_exit_status
 from logstore.cli.trouble import placement_words
@@ -169,11 +169,11 @@ def _print_nodes(nodes: Sequence[dict[str, Any]]) -> None:
             say(f"node {row['node']}: {words}")
 
 
-def _table_of(nodes: Sequence[tuple[str, dict[str, Any]]]) -> Table:
+def _table_of(nodes: Sequence[tuple[str, dict[str, Any]]]) -> FoldedTable:
     """A row for each process that runs."""
     process = Column("process", min_width=len("replicator-2"))  # whole in 80 columns, too
-    runs = Column("runs", min_width=len("replicator-2,"), overflow="fold")
-    table = Table("node", process, "pid", "CPUs", "nice", "spins", "IO\nthreads", runs)
+    runs = Column("runs", min_width=len("replicator-2,"))
+    table = FoldedTable("node", process, "pid", "CPUs", "nice", "spins", "IO\nthreads", runs)
     for node, processes in nodes:
         for name, report in processes.items():
             now, actors = report["now"], ", ".join(report.get("actors", ()))

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 import msgspec
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import endpoint_option, json_option, timeout_option
-from logstore.cli.output import Terminal, printable, say, write_json
+from logstore.cli.output import FoldedTable, Terminal, printable, say, write_json
 from logstore.client.client import connect
 from logstore.client.core.session_admin import SessionInfo
 from logstore.errors import UnknownProducer
@@ -38,8 +38,9 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
     if json_path is not None:
         write_json({"sessions": [_document(each) for each in found]}, json_path)
         return
-    whole = Column("producer id", min_width=len(str((1 << 64) - 1)))  # `session end --id` takes it
-    table = Table(whole, "epoch", "name", "mode", "acks", "next sequence", "window", "last used")
+    whole = Column("producer id", no_wrap=True)  # `session end --id` takes it
+    heads = ("epoch", "name", "mode", "acks", "next sequence", "window", "last used")
+    table = FoldedTable(whole, *heads)
     for each in found:
         table.add_row(
             str(each.producer_id),

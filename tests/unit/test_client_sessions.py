@@ -130,9 +130,8 @@ def run(replica: FakeReplica, *arguments: str) -> int:
 
 
 def test_the_command_line_lists_sessions(
-    replica: FakeReplica, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    replica: FakeReplica, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
     assert run(replica, "list") == 0
     printed = capfd.readouterr().out
     assert "prüfung" in printed

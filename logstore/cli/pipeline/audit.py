@@ -6,11 +6,10 @@ import sys
 
 import click
 import msgspec
-from rich.table import Column, Table
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import DEFAULT_ENDPOINTS, json_option, timeout_option
-from logstore.cli.output import Bar, Terminal, say, write_json
+from logstore.cli.output import Bar, FoldedTable, Terminal, say, write_json
 from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.cli.stdout_reader import before_exit_status
 from logstore.client.client import connect
@@ -101,7 +100,7 @@ def _sources(
 
 
 def _print(found: Audit) -> None:
-    table = Table(Column("source", overflow="fold"), "LSNs", "payloads", "batches", "digest")
+    table = FoldedTable("source", "LSNs", "payloads", "batches", "digest")
     for each in found.verdicts:
         lsns = f"{each.first_lsn} to {each.last_lsn}"
         table.add_row(each.source, lsns, str(each.payloads), str(each.batches), each.digest[:16])

@@ -7,10 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import click
 import msgspec
-from rich.table import Table
 
 from logstore.cli.options import json_option, timeout_option
-from logstore.cli.output import Terminal, say, write_json
+from logstore.cli.output import FoldedTable, Terminal, say, write_json
 from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.cli.pipeline.source import Source, source_options
 from logstore.spark.stats import (
@@ -93,7 +92,7 @@ def _time(time_us: int) -> str:
 
 
 def _print_table(name: str, rows: Iterable[tuple[str, Traffic]]) -> None:
-    table = Table(name, "records", "batches", "payload bytes", "stored bytes")
+    table = FoldedTable(name, "records", "batches", "payload bytes", "stored bytes")
     for key, each in rows:
         numbers = each.records, each.batches, each.payload_bytes, each.stored_bytes
         table.add_row(key, *map(str, numbers))
