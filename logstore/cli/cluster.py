@@ -24,6 +24,7 @@ from logstore.cli.cluster_shrinking import forget as forget_replica
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import (
     DEFAULT_ENDPOINTS,
+    IntegerRange,
     NumberRange,
     first_lsn_option,
     json_option,
@@ -73,7 +74,7 @@ def cluster() -> None:
 @first_lsn_option
 @click.option(
     "--replicas",
-    type=click.IntRange(1, NODES_MAX),
+    type=IntegerRange(1, NODES_MAX),
     metavar="N",
     help="how many voters it is to have; a cluster with fewer gets more, a new one has three",
 )
@@ -119,7 +120,7 @@ def up(
 
 @cluster.command("down")
 @_folder
-@click.option("--node", type=click.IntRange(1), help="stop the replica of this node only")
+@click.option("--node", type=IntegerRange(1), help="stop the replica of this node only")
 def down(folder: Path, node: int | None) -> None:
     """Stop every replica in order; kill what does not stop. `logstore cluster up` starts what was
     stopped."""
@@ -128,7 +129,7 @@ def down(folder: Path, node: int | None) -> None:
 
 
 @cluster.command("forget")
-@click.argument("node", type=click.IntRange(1))
+@click.argument("node", type=IntegerRange(1))
 @_folder
 @timeout_option
 def forget(node: int, folder: Path, timeout_s: float) -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.interrupts import Terminated, terminate
-from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.options import IntegerRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import STDOUT, Bar, open_output
 from logstore.client.client import LogClient, connect
 from logstore.client.consumer import Consumer
@@ -91,7 +91,7 @@ def start_at(time: datetime) -> AtTime:
     metavar="LSN|earliest|latest|TIME",
     help="where to begin",
 )
-@click.option("--to", "to_lsn", type=click.IntRange(1, LSN_LIMIT), help="the last LSN to read")
+@click.option("--to", "to_lsn", type=IntegerRange(1, LSN_LIMIT), help="the last LSN to read")
 @click.option(
     "--cursor",
     metavar="NAME",
@@ -99,7 +99,7 @@ def start_at(time: datetime) -> AtTime:
 )
 @click.option("--follow", is_flag=True, help="go on with what is committed from now on")
 @click.option(
-    "--replica", type=click.IntRange(1), metavar="NODE", help="read this replica and no other"
+    "--replica", type=IntegerRange(1), metavar="NODE", help="read this replica and no other"
 )
 @click.option("--raw", is_flag=True, help="payloads bare, without a line feed after each")
 @endpoint_option

@@ -9,7 +9,7 @@ import msgspec
 from rich.text import Text
 
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.options import IntegerRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import FoldedTable, Terminal, printable, say, write_json
 from logstore.client.client import LogClient, connect
 from logstore.errors import LogStoreError
@@ -20,7 +20,7 @@ END_TIMEOUT_S = 1.0
 _expect_option = click.option(
     "--expect",
     "expected_lsn",
-    type=click.IntRange(0),
+    type=IntegerRange(0),
     metavar="LSN",
     help="only if it stands there now; 0: only if there is no such cursor",
 )
@@ -36,7 +36,7 @@ def cursor() -> None:
 
 @cursor.command("set")
 @click.argument("name")
-@click.argument("lsn", type=click.IntRange(1))
+@click.argument("lsn", type=IntegerRange(1))
 @click.option("--hold", is_flag=True, help="keep the payloads from LSN on; without it: no longer")
 @_expect_option
 @endpoint_option

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import click
 
-from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.options import IntegerRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import write_json
 from logstore.client.client import connect
 from logstore.client.core.operating import Watermarks
 from logstore.errors import OutOfRange
 from logstore.limits import POSITION_MAX
 
-LSN = click.IntRange(1, POSITION_MAX)
+LSN = IntegerRange(1, POSITION_MAX)
 
 
 @click.command()
 @click.option("--from", "first_lsn", type=LSN, metavar="LSN", help="default: the log's start")
 @click.option("--to", "last_lsn", type=LSN, metavar="LSN", help="default: the last committed")
-@click.option("--node", type=click.IntRange(1), help="read this replica; any one if none is named")
+@click.option("--node", type=IntegerRange(1), help="read this replica; any one if none is named")
 @endpoint_option
 @timeout_option
 @json_option

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.options import IntegerRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import FoldedTable, Terminal, say, write_json
 from logstore.client.client import LogClient, connect
 from logstore.client.clock import monotonic_ns, seconds_from_now
@@ -23,7 +23,7 @@ from logstore.raft.configuration import PROMOTE_LABEL
 LOOK_MS = 200
 REPLACES_KEY = "replaces"  # of the label that `member replace --by` gives the new place
 
-_number = click.argument("number", type=click.IntRange(1, NODE_ID_MAX))
+_number = click.argument("number", type=IntegerRange(1, NODE_ID_MAX))
 _force = click.option(
     "--force",
     "is_forced",
@@ -117,6 +117,8 @@ def add(
     row = found.member(number)
     if row is not None and row.role == "reserved":
         say(f"node {number} has a place: {_how_to_join(number, found)}")
+    elif row is not None:
+        say(f"node {number} is a member already: {row.role} at {row.host}:{row.port}")
 
 
 @member.command("promote")
@@ -158,6 +160,7 @@ def remove(
     Example: logstore member remove 2
     """
     with connect(endpoints, timeout=timeout_s) as client:
+        _require_member(client.admin.members(), number)
         client.admin.remove_member(number, force=is_forced, on_wait=_sayer())
         found = client.admin.members()
     _report(found, number, json_path)
@@ -204,6 +207,13 @@ def replace(
     if now is not None:  # always: it was waited for
         _report(found, now.number, json_path)
         say(_replaced_words(now, number))
+
+
+def _require_member(found: Members, number: int) -> None:
+    """Raises: InvalidRequest: there is no such member, any more or yet."""
+    if found.member(number) is None:
+        numbers = ", ".join(map(str, sorted(each.number for each in found.members)))
+        raise InvalidRequest(f"there is no node {number}: the members are {numbers}")
 
 
 def _wait_until_joined(client: LogClient, number: int, until_ns: int) -> None:

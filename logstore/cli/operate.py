@@ -12,6 +12,7 @@ from rich.table import Column
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.lag import held_words
 from logstore.cli.options import (
+    IntegerRange,
     endpoint_option,
     first_lsn_option,
     json_option,
@@ -57,14 +58,14 @@ def status(endpoints: str, timeout_s: float, json_path: str | None) -> None:
 
 
 @click.command()
-@click.argument("target", type=click.IntRange(0), default=0, metavar="[NODE]")
+@click.argument("target", type=IntegerRange(1), required=False, metavar="[NODE]")
 @endpoint_option
 @timeout_option
 @json_option
-def transfer(target: int, endpoints: str, timeout_s: float, json_path: str | None) -> None:
+def transfer(target: int | None, endpoints: str, timeout_s: float, json_path: str | None) -> None:
     """Hand leadership to NODE, or to whichever replica is most up to date."""
     with connect(endpoints, timeout=timeout_s) as client:
-        leader = client.admin.transfer(target)
+        leader = client.admin.transfer(target or 0)
         why = _why_not_lead(client, target) if target else ""
     if json_path is not None:
         write_json({"leader": leader}, json_path)

@@ -17,8 +17,16 @@ DEFAULT_ENDPOINTS = "127.0.0.1:7100,127.0.0.1:7110,127.0.0.1:7120"
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+class IntegerRange(click.IntRange):
+    """A range of integers, of which click says that "abc" is no valid "integer range"."""
+
+    name = "integer"
+
+
 class NumberRange(click.FloatRange):
     """A range that NaN is not in: no comparison with it is true."""
+
+    name = "number"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -57,7 +65,7 @@ def first_lsn_option(command: _F) -> _F:
     return click.option(
         "--first-lsn",
         "first_lsn",
-        type=click.IntRange(FIRST_LSN, FIRST_LSN_MAX),
+        type=IntegerRange(FIRST_LSN, FIRST_LSN_MAX),
         metavar="LSN",
         help="where a new cluster's log begins, if not at 1; what is before it is kept elsewhere",
     )(command)

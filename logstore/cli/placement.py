@@ -16,7 +16,13 @@ from rich.table import Column
 
 from logstore.cli.cpu_list import cpu_words, parse_cpus
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import NumberRange, endpoint_option, json_option, timeout_option
+from logstore.cli.options import (
+    IntegerRange,
+    NumberRange,
+    endpoint_option,
+    json_option,
+    timeout_option,
+)
 from logstore.cli.output import FoldedTable, Terminal, say, write_json
 from logstore.cli.serve import DEFAULT_FOLDER
 from logstore.cli.stdout_reader import before_exit_status
@@ -45,7 +51,7 @@ class _Cpus(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-class _Number(click.IntRange):
+class _Number(IntegerRange):
     """A number, or `default`."""
 
     name = "N"
@@ -87,7 +93,7 @@ def show(endpoints: str, timeout_s: float, json_path: str | None) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="the TOML file that the replica was started with; the change is written there",
 )
-@click.option("--node", required=True, type=click.IntRange(1), help="which of its nodes")
+@click.option("--node", required=True, type=IntegerRange(1), help="which of its nodes")
 @click.option(
     "--dir",
     "folder",

@@ -18,7 +18,7 @@ import click
 from logstore.cli.exit_status import ExitStatus, exit_status_of
 from logstore.cli.interrupts import InterruptibleSource, Interrupts, Terminated
 from logstore.cli.lines import read_lines
-from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.options import IntegerRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import Bar, say, write_json
 from logstore.cli.trouble import leaderless_words, troubles_of
 from logstore.client.client import connect
@@ -126,7 +126,7 @@ class Tally:
 @click.option(
     "--batch",
     "batch_lines",
-    type=click.IntRange(1, BATCH_MAX_PAYLOADS),
+    type=IntegerRange(1, BATCH_MAX_PAYLOADS),
     help="append so many lines at a time, each time as one atomic batch",
 )
 @click.option(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from logstore.cli.cluster import DEFAULT_FOLDER as CLUSTER_FOLDER
-from logstore.cli.options import json_option
+from logstore.cli.options import IntegerRange, json_option
 from logstore.cli.output import say, write_json
 from logstore.cli.serve import DEFAULT_FOLDER as SERVE_FOLDER
 from logstore.cli.stopped_folder import has_log, move_aside, node_of, stopped
@@ -15,7 +15,7 @@ from logstore.errors import FolderRefused, InvalidRequest
 
 
 @click.command()
-@click.option("--node", required=True, type=click.IntRange(1), help="which node's replica it is")
+@click.option("--node", required=True, type=IntegerRange(1), help="which node's replica it is")
 @click.option(
     "--dir",
     "folder",

@@ -9,6 +9,7 @@ from types import FrameType
 
 import click
 
+from logstore.cli.options import IntegerRange
 from logstore.cli.run_replica import run_replica
 from logstore.client.endpoint import parse_endpoints
 from logstore.config import Config, NodeSettings, load_config
@@ -24,7 +25,7 @@ DEFAULT_FOLDER = Path("logstore-data")
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="the cluster's TOML file; only [process] may differ between nodes",
 )
-@click.option("--node", required=True, type=click.IntRange(1), help="which of its nodes this is")
+@click.option("--node", required=True, type=IntegerRange(1), help="which of its nodes this is")
 @click.option(
     "--dir",
     "folder",

@@ -12,7 +12,7 @@ from rich.table import Column
 from rich.text import Text
 
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.options import IntegerRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import FoldedTable, Terminal, printable, say, write_json
 from logstore.client.client import connect
 from logstore.client.core.session_admin import SessionInfo
@@ -57,7 +57,13 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
 
 @session.command("end")
 @click.argument("name", required=False)
-@click.option("--id", "producer_id", type=click.IntRange(1, (1 << 64) - 1), metavar="N")
+@click.option(
+    "--id",
+    "producer_id",
+    type=IntegerRange(1, (1 << 64) - 1),
+    metavar="N",
+    help="in place of NAME: its producer id, as `logstore session list` shows it",
+)
 @endpoint_option
 @timeout_option
 @json_option

@@ -25,7 +25,7 @@ from actors.simulation.result import SeedResult, Totals
 from actors.simulation.shrink import shrink
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.interrupts import Interrupts
-from logstore.cli.options import NumberRange, json_option
+from logstore.cli.options import IntegerRange, NumberRange, json_option
 from logstore.cli.output import STDOUT, Terminal, say, write_json
 from logstore.cli.simulate_report import (
     first_of_each_kind,
@@ -66,12 +66,12 @@ def _processors() -> int:
 
 
 @click.command("simulate")
-@click.option("--first-seed", type=click.IntRange(0), default=1, show_default=True)
-@click.option("--seeds", type=click.IntRange(1), help=f"how many; {SEEDS_DEFAULT} if not said")
+@click.option("--first-seed", type=IntegerRange(0), default=1, show_default=True)
+@click.option("--seeds", type=IntegerRange(1), help=f"how many; {SEEDS_DEFAULT} if not said")
 @click.option("--minutes", type=NumberRange(0, min_open=True), help="as many as this takes")
 @click.option(
     "--jobs",
-    type=click.IntRange(1, JOBS_MAX),
+    type=IntegerRange(1, JOBS_MAX),
     default=_processors,
     show_default="processors",
     help="processes",
@@ -82,9 +82,9 @@ def _processors() -> int:
     "classes",
     metavar="CLASS,…",
     callback=_fault_classes,
-    help="all of these; drawn by the seed if not said",
+    help=f"all of these; drawn by the seed if not said; classes: {', '.join(FaultClass)}",
 )
-@click.option("--replay", type=click.IntRange(0), metavar="SEED", help="run this one only, here")
+@click.option("--replay", type=IntegerRange(0), metavar="SEED", help="run this one only, here")
 @click.option(
     "--script",
     "script_path",

@@ -13,11 +13,18 @@ from logstore.format.level import refusal_of
 from logstore.limits import CLOCK_AHEAD_MAX_NS, MIB
 from logstore.raft.quorum import majority
 
+# What `logstore.config.limits_digest` is made of: all that a replica is told of another one's.
+COMPARED_LIMITS = (
+    "batch_max, group_max, ring and bulk_window of [limits], segment and segment_records of "
+    "[storage]"
+)
+DISK_FULL_WORDS = "its disk is full: free some space, or trim the log (`logstore trim`)"
+
 
 def trouble_of(row: dict[str, Any]) -> str:
     """Why a replica takes no part, or takes no appends, or what else is wrong; empty if nothing
     is."""
-    full = "its disk is full: free some space" if row.get("is_disk_full") else ""
+    full = DISK_FULL_WORDS if row.get("is_disk_full") else ""
     empty = ""
     if row.get("state") == "empty" and not (row.get("refusal") or row.get("damage")):
         empty = (
@@ -181,7 +188,10 @@ def _limits_words(row: dict[str, Any]) -> str:
         )
     if others := row.get("other_limits"):
         nodes = ", ".join(map(str, others))
-        words.append(f"its limits are not those of node {nodes}: compare their configurations")
+        words.append(
+            f"its limits are not those of node {nodes}: compare {COMPARED_LIMITS} in their "
+            "configurations"
+        )
     return "; ".join(words)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.simulation.faults.script import FaultClass
 from logstore.cli.main import COMMANDS
 from logstore.cli.options import DEFAULT_ENDPOINTS
 from logstore.cli.pipeline.pipeline import PIPELINES
@@ -229,6 +230,7 @@ def test_json_lines_carry_lsn_time_and_payload(replica: FakeReplica, tmp_path: P
         (["produce", "/no/such/file"], 2),
         (["status", "--endpoint", "nowhere"], 2),
         (["nonsense"], 2),
+        (["transfer", "0"], 2),
         (["inspect", "meta", "/no/such/file"], 2),
     ],
 )
@@ -237,6 +239,21 @@ def test_exit_statuses_of_bad_requests(
 ) -> None:
     assert run(*arguments) == status
     assert capfd.readouterr().err
+
+
+def test_what_is_no_number_is_said_in_plain_words(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("cursor", "set", "tap", "abc") == 2
+    assert "'abc' is not a valid integer." in capfd.readouterr().err
+    assert run("status", "--timeout", "abc") == 2
+    assert "'abc' is not a valid number." in capfd.readouterr().err
+
+
+def test_options_say_what_they_take(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("session", "end", "--help") == 0
+    assert "itsproducerid,as`logstoresessionlist`" in "".join(capfd.readouterr().out.split())
+    assert run("simulate", "--help") == 0
+    said = "".join(capfd.readouterr().out.split())
+    assert [each.value for each in FaultClass if each.value not in said] == []
 
 
 @pytest.mark.slow
@@ -339,7 +356,7 @@ def test_a_transfer_that_cannot_hold_says_why(
     replica: FakeReplica, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for facts, words in [
-        ({"is_disk_full": True}, "its disk is full: free some space"),
+        ({"is_disk_full": True}, "its disk is full: free some space, or trim the log"),
         ({"faulty": [{"first_lsn": 3, "last_lsn": 4}]}, "damaged: LSN 3 to 4"),
         ({}, ""),
     ]:

@@ -86,7 +86,8 @@ def test_clocks_that_are_off_by_more_than_a_second_are_named() -> None:
 
 def test_limits_that_differ_and_what_comes_of_it_are_named() -> None:
     assert trouble_of(ROW | {"other_limits": [1, 3]}) == (
-        "its limits are not those of node 1, 3: compare their configurations"
+        "its limits are not those of node 1, 3: compare batch_max, group_max, ring and bulk_window "
+        "of [limits], segment and segment_records of [storage] in their configurations"
     )
     words = trouble_of(ROW | {"other_limits": [], "counters": {"ring_too_small": 5_000_000}})
     assert words.startswith("its payload ring takes no entry of 5000000 bytes")

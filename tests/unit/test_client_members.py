@@ -275,6 +275,9 @@ def test_add_says_how_to_start_the_replica(
     assert decode_place(played.asked[0].place) == ("10.0.0.4", ("zone=a",))
     assert run("member", "add", "5", "nowhere") == 2
     assert "HOST:PORT" in capfd.readouterr().err
+    played.rows.append(played.row(5, "10.0.0.5", 7100))
+    assert run("member", "add", "5", "10.0.0.5:7100") == 0
+    assert capfd.readouterr().err == "node 5 is a member already: voter at 10.0.0.5:7100\n"
 
 
 def test_promote_says_what_it_waits_for_and_each_reason_once(
@@ -330,6 +333,9 @@ def test_remove_and_refusals_have_their_exit_status(
     assert run("member", "remove", "3", "--force") == 0
     assert "node 3 is no member any more: the cluster has 2 voters" in capfd.readouterr().err
     assert played.asked[0].is_forced
+    assert run("member", "remove", "9") == 2
+    assert "error: there is no node 9: the members are 1, 2\n" in capfd.readouterr().err
+    assert len(played.asked) == 1
     played.refusals = [ErrorReply(ErrorCode.LEVEL_REFUSED, 0, 0, 0, b"run `logstore upgrade`")]
     assert run("member", "add", "4", FOUR) == 4
     assert "logstore upgrade" in capfd.readouterr().err

@@ -22,7 +22,7 @@ from logstore.cli.demo.course import DemoSettings, Progress, run_demo
 from logstore.cli.demo.input_text import check_files, standard_library
 from logstore.cli.demo.outcome import Findings, Report, complaints
 from logstore.cli.exit_status import ExitStatus, exit_status_of
-from logstore.cli.options import NumberRange, json_option
+from logstore.cli.options import IntegerRange, NumberRange, json_option
 from logstore.cli.output import STDOUT, Terminal, say, write_json
 from logstore.errors import LogStoreError
 from logstore.limits import NODES_MAX
@@ -34,7 +34,7 @@ SECONDS_MIN, SECONDS_MAX = 2.0, 3_600.0
 
 @click.command("demo")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--replicas", type=click.IntRange(1, NODES_MAX), default=3, show_default=True)
+@click.option("--replicas", type=IntegerRange(1, NODES_MAX), default=3, show_default=True)
 @click.option(
     "--seconds", type=NumberRange(SECONDS_MIN, SECONDS_MAX), default=15.0, show_default=True
 )

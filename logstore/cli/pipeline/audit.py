@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import DEFAULT_ENDPOINTS, json_option, timeout_option
+from logstore.cli.options import DEFAULT_ENDPOINTS, IntegerRange, json_option, timeout_option
 from logstore.cli.output import Bar, FoldedTable, Terminal, say, write_json
 from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.cli.stdout_reader import before_exit_status
@@ -40,10 +40,10 @@ from logstore.spark.audit_sources import Folder, Lake, Replica, Source
     metavar="FOLDER",
     help="the data folder of a replica that does not run, or a copy; may be given again",
 )
-@click.option("--from", "first_lsn", type=click.IntRange(1), metavar="LSN", help="the first")
-@click.option("--to", "last_lsn", type=click.IntRange(1), metavar="LSN", help="the last")
+@click.option("--from", "first_lsn", type=IntegerRange(1), metavar="LSN", help="the first")
+@click.option("--to", "last_lsn", type=IntegerRange(1), metavar="LSN", help="the last")
 @click.option(
-    "--bucket", type=click.IntRange(1), metavar="LSNS", help="LSNs of a digest; without: as fits"
+    "--bucket", type=IntegerRange(1), metavar="LSNS", help="LSNs of a digest; without: as fits"
 )
 @timeout_option
 @spark_options

@@ -9,7 +9,7 @@ from functools import cache, partial
 import click
 
 from logstore.cli.interrupts import Interrupts
-from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.options import IntegerRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import Bar, say, write_json
 from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.spark.replay import Replay, ReplayOptions
@@ -24,8 +24,8 @@ from logstore.spark.replay import Replay, ReplayOptions
 @click.option(
     "--source", metavar="HOST:PORT[,…]", help="control ports of the log to replay, not a lake"
 )
-@click.option("--from", "first_lsn", type=click.IntRange(1), metavar="LSN", help="the first")
-@click.option("--to", "last_lsn", type=click.IntRange(1), metavar="LSN", help="the last")
+@click.option("--from", "first_lsn", type=IntegerRange(1), metavar="LSN", help="the first")
+@click.option("--to", "last_lsn", type=IntegerRange(1), metavar="LSN", help="the last")
 @click.option(
     "--name", metavar="NAME", help="what this replay is known by; without: the source's cluster id"
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.options import IntegerRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import Bar, say, write_json
 from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.spark.lake import read_manifest
@@ -17,7 +17,7 @@ from logstore.spark.restore import Restore
 @click.option(
     "--from",
     "first_lsn",
-    type=click.IntRange(1),
+    type=IntegerRange(1),
     metavar="LSN",
     help="begin with the batch that holds it; what is before stays in the lake alone",
 )

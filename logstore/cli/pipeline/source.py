@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from logstore.cli.options import DEFAULT_ENDPOINTS
+from logstore.cli.options import DEFAULT_ENDPOINTS, IntegerRange
 from logstore.spark.columns import COLUMNS
 from logstore.spark.seam import LogRange, plan_log
 
@@ -54,8 +54,8 @@ _OPTIONS = (
         help="control ports of the log's replicas; with a lake: for what the lake does not have; "
         f"without both: {DEFAULT_ENDPOINTS}",
     ),
-    click.option("--from", "first_lsn", type=click.IntRange(1), metavar="LSN", help="the first"),
-    click.option("--to", "last_lsn", type=click.IntRange(1), metavar="LSN", help="the last"),
+    click.option("--from", "first_lsn", type=IntegerRange(1), metavar="LSN", help="the first"),
+    click.option("--to", "last_lsn", type=IntegerRange(1), metavar="LSN", help="the last"),
     click.option(
         "--replica",
         default="any",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import click
 import msgspec
 
-from logstore.cli.options import json_option, timeout_option
+from logstore.cli.options import IntegerRange, json_option, timeout_option
 from logstore.cli.output import FoldedTable, Terminal, say, write_json
 from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.cli.pipeline.source import Source, source_options
@@ -35,7 +35,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     help="how long a step of time is",
 )
 @click.option(
-    "--top", type=click.IntRange(1, 10_000), default=20, show_default=True, help="largest producers"
+    "--top", type=IntegerRange(1, 10_000), default=20, show_default=True, help="largest producers"
 )
 @timeout_option
 @spark_options
