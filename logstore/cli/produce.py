@@ -11,7 +11,7 @@ import stat
 import sys
 from collections import deque
 from io import BufferedReader
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
@@ -24,7 +24,12 @@ from logstore.cli.trouble import leaderless_words, troubles_of
 from logstore.client.client import connect
 from logstore.client.clock import monotonic_ns
 from logstore.client.core.producer_statistics import ProducerStatistics
-from logstore.client.future import AppendFuture, Provisional
+from logstore.client.future import (
+    BATCH_OVERHEAD_BYTES,
+    PAYLOAD_OVERHEAD_BYTES,
+    AppendFuture,
+    Provisional,
+)
 from logstore.client.producer import Producer
 from logstore.client.producer_options import Acks, ProducerOptions
 from logstore.errors import (
@@ -48,7 +53,15 @@ INTERRUPT_FLUSH_S = 2.0
 ASK_WHY_S = 2.0
 # The default of 5 ms would keep the network thread waiting for the reading one.
 SWITCH_INTERVAL_S = 5e-5
-BATCH_OVERHEAD_BYTES = 128
+
+
+class _Source(click.File):
+    """A file to read; Python has no stdin where the command was started with `<&-`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-" and sys.stdin is None:
+            self.fail("stdin is closed: name a file, or give it something to read", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Tally:
@@ -122,7 +135,7 @@ class Tally:
 
 
 @click.command()
-@click.argument("source", metavar="[FILE|-]", default="-", type=click.File("rb"))
+@click.argument("source", metavar="[FILE|-]", default="-", type=_Source("rb"))
 @click.option(
     "--batch",
     "batch_lines",
@@ -234,7 +247,8 @@ def _append_all(
     bar: Bar,
 ) -> None:
     """Append every line, then wait for every acknowledgement."""
-    line_bytes_max = producer.session.batch_max_bytes - BATCH_OVERHEAD_BYTES
+    payloads_bytes_max = producer.session.batch_max_bytes - BATCH_OVERHEAD_BYTES
+    line_bytes_max = payloads_bytes_max - PAYLOAD_OVERHEAD_BYTES
     batch: list[bytes] = []
     for lines in read_lines(source, line_bytes_max=line_bytes_max):
         if batch_lines is None:
@@ -246,7 +260,7 @@ def _append_all(
             for start in range(0, full, batch_lines):
                 _append_batch(producer, tally, batch[start : start + batch_lines])
             del batch[:full]
-            _check_pending(batch, line_bytes_max)
+            _check_pending(batch, payloads_bytes_max)
         tally.settle()
         bar.set(tally.appended_bytes + tally.appended_payloads)
     if batch:
@@ -260,7 +274,7 @@ def _append_batch(producer: Producer, tally: Tally, batch: list[bytes]) -> None:
 
 def _check_pending(batch: list[bytes], size_max: int) -> None:
     """Lines of a batch that is not full yet must fit, or memory would grow with the input."""
-    size = sum(map(len, batch)) + 4 * len(batch)
+    size = sum(map(len, batch)) + PAYLOAD_OVERHEAD_BYTES * len(batch)
     if size > size_max:
         raise BatchTooLarge(
             f"{len(batch)} lines of a batch have {size} bytes already, at most {size_max}: "
