@@ -23,6 +23,7 @@ from logstore.cli.exit_status import ExitStatus
 from logstore.cli.interrupts import Terminated, terminate
 from logstore.cli.options import IntegerRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import STDOUT, Bar, open_output
+from logstore.cli.trouble import other_replica_named
 from logstore.client.client import LogClient, connect
 from logstore.client.consumer import Consumer
 from logstore.client.core.operating import Watermarks
@@ -132,7 +133,8 @@ def consume(
     if json_path is not None:
         write = _write_json_lines
     try:
-        with connect(endpoints, timeout=timeout_s) as client:
+        named = other_replica_named(replica, "--replica")
+        with named, connect(endpoints, timeout=timeout_s) as client:
             if cursor is not None:
                 end_lsn = to_lsn if follow or to_lsn is not None else _end_of_log(client)
                 at_cursor = AtCursor(cursor, absent=start)

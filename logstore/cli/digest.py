@@ -6,6 +6,7 @@ import click
 
 from logstore.cli.options import IntegerRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import write_json
+from logstore.cli.trouble import other_replica_named
 from logstore.client.client import connect
 from logstore.client.core.operating import Watermarks
 from logstore.errors import OutOfRange
@@ -46,7 +47,8 @@ def digest(
                 first=marks.log_start_lsn,
                 last=marks.visible_lsn,
             )
-        found = client.digest(first, last, replica=node, min_lsn=min(last, marks.visible_lsn))
+        with other_replica_named(node, "--node"):
+            found = client.digest(first, last, replica=node, min_lsn=min(last, marks.visible_lsn))
     document = {
         "first_lsn": found.first_lsn,
         "last_lsn": found.last_lsn,

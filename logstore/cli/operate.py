@@ -21,6 +21,7 @@ from logstore.cli.options import (
 from logstore.cli.output import FoldedTable, Terminal, committed_words, say, write_json
 from logstore.cli.stdout_reader import before_exit_status
 from logstore.cli.trouble import (
+    damage_words,
     install_words,
     leaderless_words,
     placement_words,
@@ -153,6 +154,9 @@ def _print_status(found: dict[str, Any]) -> None:
     console.print(table)
     if words := leaderless_words(found):
         say(words)
+    damaged = [row["node"] for row in found["nodes"] if row.get("faulty")]
+    for words in damage_words(damaged, len(found["nodes"])):
+        say(words)
     for row in found["nodes"]:
         said = (unheard_words(row, lag), install_words(row), trouble_of(row), placement_words(row))
         for words in filter(None, said):
@@ -184,6 +188,9 @@ def _print_verification(found: Verification) -> None:
         words = f"one chain, up to LSN {found.compared_lsn}, and none to compare it with"
     words += f"; not compared: node {', '.join(missing)}" if missing else ""
     console.print(words, soft_wrap=True)
+    damaged = [row.node for row in found.replicas if row.faulty]
+    for words in damage_words(damaged, len(found.replicas)):
+        say(words)
 
 
 def _faulty_words(faulty: list[dict[str, Any]], count: int) -> str:

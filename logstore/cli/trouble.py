@@ -5,10 +5,13 @@ Must not know who prints them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from logstore.cli.cpu_list import cpu_words
 from logstore.client.status import UNREACHABLE, voter_rows
+from logstore.errors import CorruptData
 from logstore.format.level import refusal_of
 from logstore.limits import CLOCK_AHEAD_MAX_NS, MIB
 from logstore.raft.quorum import majority
@@ -18,6 +21,7 @@ COMPARED_LIMITS = (
     "batch_max, group_max, ring and bulk_window of [limits], segment and segment_records of "
     "[storage]"
 )
+DAMAGE_RUNBOOK = "see docs/runbooks/disk-lost.md"
 DISK_FULL_WORDS = "its disk is full: free some space, or trim the log (`logstore trim`)"
 
 
@@ -85,6 +89,35 @@ def leaderless_words(status: dict[str, Any]) -> str:
     voters = voter_rows(status["nodes"])
     silent = [row["node"] for row in voters if row["role"] == UNREACHABLE]
     return silent_words(silent, len(voters)) if silent and not status.get("leader") else ""
+
+
+def damage_words(damaged: list[int], nodes: int) -> list[str]:
+    """What to do about these replicas, of so many, which have damaged entries."""
+    if not damaged:
+        return []
+    if len(damaged) == 1 and nodes > 1:
+        node = damaged[0]
+        return [
+            f"node {node}: damaged: if `logstore verify` shows no damage of the others, stop it, "
+            f"`logstore reset --node {node}`, and start it: {DAMAGE_RUNBOOK}"
+        ]
+    return [
+        f"damaged: node {', '.join(map(str, damaged))}: keep every folder as it is; `logstore "
+        f"salvage` says what is whole in one: {DAMAGE_RUNBOOK}"
+    ]
+
+
+@contextmanager
+def other_replica_named(replica: int | None, option: str) -> Iterator[None]:
+    """Damage that is met where `option` names the replica to read: another one may be whole."""
+    try:
+        yield
+    except CorruptData as error:
+        if replica is not None:
+            error.args = (
+                f"node {replica}: {error}; another replica may have it whole: leave out {option}",
+            )
+        raise
 
 
 def places_words(status: dict[str, Any]) -> list[str]:

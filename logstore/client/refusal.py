@@ -90,18 +90,22 @@ def error_of(code: int, text: str = "", *, detail: int = 0, last: int = 0) -> Lo
         message = message or f"outside of the LSNs {detail} to {last} that the replica can serve"
         return errors.OutOfRange(message, first=detail, last=last)
     if code == ErrorCode.CORRUPT_DATA:
-        return errors.CorruptData(
-            "the replica's disk",
-            0,
-            expected="undamaged data",
-            got=message or "damage",
-            first_lsn=detail,
-            last_lsn=last,
-        )
+        return _damage(message, detail, last)
     known = _BY_CODE.get(code)
     if known is None:
         return LogStoreError(f"error {code} of a newer version: {message or 'no text'}")
     return known(message or ErrorCode(code).name.lower().replace("_", " "))
+
+
+def _damage(message: str, first_lsn: int, last_lsn: int) -> errors.CorruptData:
+    """Of a replica's disk. Where it is there, file and byte, is in the replica's text, if at all:
+    the error's own text names no byte."""
+    disk, good = "the replica's disk", "undamaged data"
+    error = errors.CorruptData(
+        disk, 0, expected=good, got=message or "damage", first_lsn=first_lsn, last_lsn=last_lsn
+    )
+    error.args = (f"{disk} is damaged{f': {message}' if message else ''}",)
+    return error
 
 
 def explain_bounds(lsn: int, bounds: OutOfRange) -> OutOfRange:
