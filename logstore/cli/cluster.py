@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -96,19 +99,26 @@ def up(
     """
     folder = folder.resolve()
     count = replicas or DEFAULT_REPLICAS
-    state = bring_up(folder, config_path, first_lsn=first_lsn, replicas=count)
-    if first_lsn is not None:
-        initialize(state, first_lsn, timeout_s)
-    leader = wait_for_leader(state, timeout_s)
-    if replicas is not None and leader != NOT_FORMED:
-        state = grow(folder, state, replicas, timeout_s, say=say)
-    words = standings(state, leader)
+    with _told_who_runs_on(folder, "run on: `logstore cluster down --dir {folder}` stops them"):
+        state = bring_up(folder, config_path, first_lsn=first_lsn, replicas=count)
+        if first_lsn is not None:
+            initialize(state, first_lsn, timeout_s)
+        leader = wait_for_leader(state, timeout_s)
+        if replicas is not None and leader != NOT_FORMED:
+            state = grow(folder, state, replicas, timeout_s, say=say)
+        words = standings(state, leader)
     for row in state.nodes:
         click.echo(f"node {row.node} {words[row.node]}, pid {row.pid}, {row.dir}")
     endpoints = ",".join(state.endpoints)
     click.echo(f"endpoints: {endpoints}")
-    if endpoints != DEFAULT_ENDPOINTS:
-        say("commands ask others unless LOGSTORE_ENDPOINT, or --endpoint, names these")
+    asked = os.environ.get("LOGSTORE_ENDPOINT") or DEFAULT_ENDPOINTS
+    if not set(asked.split(",")) <= set(state.endpoints):
+        say(f"so that other commands ask this cluster: export LOGSTORE_ENDPOINT={endpoints}")
+    if replicas is not None and replicas % 2 == 0:
+        say(
+            f"{replicas} replicas survive the loss of {(replicas - 1) // 2}, no more than "
+            f"{replicas - 1} do"
+        )
     if leader == NOT_FORMED:
         say(
             "all replicas run and none is part of a cluster: with auto_init = false, "
@@ -124,8 +134,24 @@ def up(
 def down(folder: Path, node: int | None) -> None:
     """Stop every replica in order; kill what does not stop. `logstore cluster up` starts what was
     stopped."""
-    for row, outcome in bring_down(folder.resolve(), node=node, say=say):
+    folder = folder.resolve()
+    with _told_who_runs_on(folder, "still run: `logstore cluster down --dir {folder}` once more"):
+        rows = bring_down(folder, node=node, say=say)
+    for row, outcome in rows:
         click.echo(f"node {row.node} (pid {row.pid}): {outcome}")
+
+
+@contextmanager
+def _told_who_runs_on(folder: Path, words: str) -> Iterator[None]:
+    """At Ctrl-C, say which replicas of the folder run, and what to do about it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        state = read_state(folder)
+        alive = [str(row.node) for row in state.nodes if is_alive(row)] if state else []
+        if alive:
+            say(f"replicas {', '.join(alive)} {words.format(folder=folder)}")
+        raise
 
 
 @cluster.command("forget")

@@ -28,6 +28,7 @@ from logstore.cli.replica_process import (
     log_tail,
     send_stop,
     start_replica,
+    supervisors_in,
     wait_gone,
 )
 from logstore.cli.trouble import standing_of, troubles_of
@@ -106,7 +107,11 @@ def read_state(folder: Path) -> ClusterState | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise InvalidRequest(f"{path}: {error}; name another folder, or remove the file") from error
+        todo = "name another folder, or remove the file"
+        if pids := supervisors_in(folder):
+            numbers = " ".join(map(str, pids))
+            todo = f"its replicas run: `kill {numbers}` stops them; then remove the file"
+        raise InvalidRequest(f"{path}: {error}; {todo}") from error
 
 
 def write_state(folder: Path, state: ClusterState) -> None:
@@ -196,9 +201,10 @@ def _start_missing(
         )
     config = load_config(path)
     if first_lsn is not None and config.cluster.auto_init:
+        other = "" if config_path is not None else ", or name a new folder"
         raise InvalidRequest(
             f"a cluster of {path} forms itself, with a log that begins at LSN 1: set "
-            "`auto_init = false` there, or name a new folder"
+            f"`auto_init = false` there{other}"
         )
     _require_free_ports(config, [node for node in config.node_ids() if node not in running])
     rows = dict(running)

@@ -146,6 +146,7 @@ def add_nodes(path: Path, voters: Sequence[int], missing: int) -> list[NodeSetti
         for node in added:
             table = tomlkit.table()
             table.update({"node": node.node, "host": node.host, "port": node.port})
+            table.add(tomlkit.nl())
             document["nodes"].append(table)
         changed = tomlkit.dumps(document)
         parse_config(changed)

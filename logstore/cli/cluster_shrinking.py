@@ -70,7 +70,8 @@ def _check(folder: Path, state: ClusterState, node: int, timeout_s: float) -> No
     path = Path(state.config)
     nodes = load_config(path).node_ids()
     if node not in {*nodes, *(row.node for row in state.nodes)}:
-        raise InvalidRequest(f"the cluster in {folder} has no node {node}: it has {nodes}")
+        has = ", ".join(map(str, nodes))
+        raise InvalidRequest(f"the cluster in {folder} has no node {node}: it has {has}")
     if nodes == [node]:
         raise InvalidRequest(f"node {node} is the only one in {folder}: `logstore cluster down`")
     if path.resolve() != (folder / CONFIG_NAME).resolve():

@@ -21,6 +21,7 @@ from logstore.errors import Unreachable
 from logstore.storage.disk import make_folder_durable
 
 LOG_NAME = "log"
+SUPERVISOR_LOCK_NAME = "supervisor.lock"  # that of `actors.supervisor.serve`
 LOG_TAIL_BYTES = 2_000
 REAP_TIMEOUT_S = 10.0
 
@@ -102,6 +103,22 @@ def is_alive(process: ReplicaProcess) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3] not in (b"Z", b"X")
+
+
+def supervisors_in(folder: Path) -> list[int]:
+    """Pids of the supervisors that work in data folders of a cluster's folder, whoever started
+    them, as the kernel's list of locks has them."""
+    inodes = set()
+    for lock in folder.glob(f"node-*/{SUPERVISOR_LOCK_NAME}"):
+        with suppress(OSError):
+            inodes.add(str(lock.stat().st_ino))
+    pids = set()
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            _, kind, _, _, pid, place, *_ = line.split()
+            if kind == "FLOCK" and place.split(":")[2] in inodes and int(pid) > 0:
+                pids.add(int(pid))
+    return sorted(pids)
 
 
 def send_stop(process: ReplicaProcess) -> None:

@@ -53,6 +53,9 @@ def _data_folder(node: int, given: Path | None) -> Path:
     name = f"node-{node}"
     if given is not None:
         found = given / name if (given / name).is_dir() else given
+        if found == given and (nodes := _nodes_of(given)):
+            has = ", ".join(map(str, nodes))
+            raise InvalidRequest(f"the cluster in {given} has no node {node}: it has {has}")
         if not found.is_dir():
             raise InvalidRequest(f"{found} is no folder: name the replica's data folder")
         return found.absolute()
@@ -65,6 +68,12 @@ def _data_folder(node: int, given: Path | None) -> Path:
     if len(there) > 1:
         raise InvalidRequest(f"there are {there[0]} and {there[1]}: name one of them with --dir")
     return there[0].absolute()
+
+
+def _nodes_of(folder: Path) -> list[int]:
+    """Whose data folders are in it: none, unless it is the folder of a cluster."""
+    names = [path.name.removeprefix("node-") for path in folder.glob("node-*") if path.is_dir()]
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def _check(folder: Path, node: int) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from logstore.cli import cluster_folder
+from actors.supervisor import serve
+from logstore.cli import cluster, cluster_folder
 from logstore.cli.cluster_folder import (
     NOT_FORMED,
     ClusterState,
@@ -29,7 +30,12 @@ from logstore.cli.cluster_folder import (
 )
 from logstore.cli.main import main
 from logstore.cli.port_users import describe, port_users
-from logstore.cli.replica_process import ReplicaProcess, is_alive, start_tick
+from logstore.cli.replica_process import (
+    SUPERVISOR_LOCK_NAME,
+    ReplicaProcess,
+    is_alive,
+    start_tick,
+)
 from logstore.config import Config, NodeSettings, render_config
 from logstore.errors import ConfigError, ErrorCode, FolderRefused, InvalidRequest, NoQuorum
 from logstore.format.client_messages import (
@@ -205,6 +211,93 @@ def test_up_says_why_nobody_leads(other: Cluster, tmp_path: Path) -> None:
     other.replicas[1].on[WatermarksRequest] = lambda _: refusal
     with pytest.raises(NoQuorum, match="node 1: its disk is full: free some space"):
         wait_for_leader(state, 0.1)
+
+
+def test_a_log_that_begins_later_names_a_new_folder_only_where_that_helps(tmp_path: Path) -> None:
+    port = free_base_ports(1)[0]
+    with pytest.raises(InvalidRequest, match=r"set `auto_init = false` there$"):
+        bring_up(tmp_path / "new", config_at(port, tmp_path), first_lsn=1_000)
+    assert not (tmp_path / "new").exists()
+    config_at(port, tmp_path).rename(tmp_path / "cluster.toml")
+    with pytest.raises(InvalidRequest, match=r"there, or name a new folder$"):
+        bring_up(tmp_path, None, first_lsn=1_000)
+
+
+def test_replicas_that_no_file_names_are_found_by_their_locks(tmp_path: Path) -> None:
+    assert SUPERVISOR_LOCK_NAME == serve.LOCK_NAME
+    (tmp_path / "cluster.json").write_text('{"endpoints": [', encoding="utf-8")
+    with pytest.raises(InvalidRequest, match="name another folder, or remove the file"):
+        read_state(tmp_path)
+    data = tmp_path / "node-1"
+    data.mkdir()
+    todo = f"its replicas run: `kill {os.getpid()}` stops them; then remove the file"
+    with serve.sole_supervisor(data), pytest.raises(InvalidRequest, match=todo):
+        read_state(tmp_path)
+
+
+@pytest.fixture
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterState:
+    """What `cluster up` starts: this process, at once."""
+    state = ClusterState(["127.0.0.1:7100", "127.0.0.1:7200"], "unused", [me()])
+
+    def note(folder: Path, *_: object, **__: object) -> ClusterState:
+        write_state(folder, state)
+        return state
+
+    monkeypatch.setattr(cluster, "bring_up", note)
+    monkeypatch.setattr(cluster, "wait_for_leader", lambda *_: 1)
+    monkeypatch.setattr(cluster, "grow", lambda *_, **__: state)
+    monkeypatch.setattr(cluster, "standings", lambda *_: {1: "leads"})
+    monkeypatch.delenv("LOGSTORE_ENDPOINT", raising=False)
+    return state
+
+
+def test_up_says_how_other_commands_ask_the_cluster_unless_they_do(
+    quick: ClusterState,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    endpoints = ",".join(quick.endpoints)
+    for known, is_said in (
+        ("", True),
+        ("10.0.0.1:7100", True),
+        (endpoints, False),
+        (quick.endpoints[1], False),
+    ):
+        monkeypatch.setenv("LOGSTORE_ENDPOINT", known)
+        assert run("cluster", "up", "--dir", tmp_path) == 0
+        said = capfd.readouterr().err
+        assert (f"export LOGSTORE_ENDPOINT={endpoints}\n" in said) == is_said, known
+    monkeypatch.setenv("LOGSTORE_ENDPOINT", endpoints)
+    for replicas, words in (
+        ("4", "4 replicas survive the loss of 1, no more than 3 do\n"),
+        ("5", ""),
+    ):
+        assert run("cluster", "up", "--dir", tmp_path, "--replicas", replicas) == 0
+        assert capfd.readouterr().err == words
+
+
+def test_an_interrupted_up_or_down_says_who_runs_on(
+    quick: ClusterState,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster, "wait_for_leader", interrupt)
+    monkeypatch.setattr(cluster, "bring_down", interrupt)
+    down = f"`logstore cluster down --dir {tmp_path}`"
+    assert run("cluster", "up", "--dir", tmp_path) == 130
+    assert f"replicas 1 run on: {down} stops them\n" in capfd.readouterr().err
+    assert run("cluster", "down", "--dir", tmp_path) == 130
+    assert f"replicas 1 still run: {down} once more\n" in capfd.readouterr().err
+    gone = msgspec.structs.replace(me(), start_tick=1)
+    write_state(tmp_path, msgspec.structs.replace(quick, nodes=[gone]))
+    assert run("cluster", "down", "--dir", tmp_path) == 130
+    assert "run" not in capfd.readouterr().err
 
 
 def test_a_replica_that_is_silent_or_refused_is_not_said_to_follow(tmp_path: Path) -> None:

@@ -67,7 +67,10 @@ def test_nodes_are_written_placed_started_and_promoted_in_this_order(folder: Fol
     assert folder.started == [[1, 2, 3, 4, 5]]
     config = load_config(folder.config)
     assert [each.port for each in config.nodes] == [7_100, 7_110, 7_120, 7_130, 7_140]
-    assert folder.config.read_text(encoding="utf-8").startswith("# mine\n")
+    text = folder.config.read_text(encoding="utf-8")
+    assert text.startswith("# mine\n")
+    assert "\n\n[[nodes]]\nnode = 5\n" in text
+    assert "\n\n[raft]\n" in text
     assert folder.said[-1] == "node 5 is a voter"
 
 

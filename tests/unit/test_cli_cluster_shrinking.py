@@ -105,7 +105,7 @@ def test_what_another_command_starts_meanwhile_stays_in_the_folder(folder: Folde
 def test_a_member_an_unknown_node_and_another_config_are_refused(folder: Folder) -> None:
     with pytest.raises(InvalidRequest, match="member of the cluster, voter: `logstore member rem"):
         folder.forget(3)
-    with pytest.raises(InvalidRequest, match=r"has no node 7: it has \[1, 2, 3\]"):
+    with pytest.raises(InvalidRequest, match=r"has no node 7: it has 1, 2, 3$"):
         folder.forget(7)
     folder.remove_member(3)
     other = folder.path / "theirs.toml"

@@ -76,6 +76,14 @@ def test_the_folder_of_a_cluster_may_be_named(folder: Path) -> None:
     assert not folder.exists()
 
 
+def test_a_node_that_the_cluster_does_not_have_is_named(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("reset", "--node", "9", "--dir", folder.parent) == 2
+    said = capfd.readouterr().err
+    assert said == f"error: the cluster in {folder.parent} has no node 9: it has 1\n"
+
+
 def test_of_two_folders_one_has_to_be_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
