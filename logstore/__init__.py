@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from logstore.errors import LogStoreError
     from logstore.model import SequenceMode
 
+__version__ = "0.1.0"
+
 _HOME = {
     "connect": "logstore.client.client",
     "LogClient": "logstore.client.client",

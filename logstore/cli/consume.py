@@ -148,7 +148,7 @@ def consume(
     except Terminated:
         sys.exit(ExitStatus.TERMINATED)
     except KeyboardInterrupt:
-        sys.exit(ExitStatus.DONE if follow else ExitStatus.INTERRUPTED)
+        sys.exit(ExitStatus.INTERRUPTED)
 
 
 def _consume_bounded(

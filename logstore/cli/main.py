@@ -98,13 +98,13 @@ def _past_click() -> Iterator[None]:
         raise SystemExit(ExitStatus.TERMINATED) from error
 
 
-@click.command(cls=_Commands)
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="logstore")
 def logstore() -> None:
     """A replicated log with one global, gap-free order.
 
     Exit status: 0 done, 1 the answer is no or the output cannot be written, 2 usage, 3 unreachable
-    or no quorum, 4 refused, 5 damaged.
+    or no quorum, 4 refused, 5 damaged, 130 ended by Ctrl-C (SIGINT), 143 by SIGTERM.
     """
 
 

@@ -172,7 +172,7 @@ def test_a_cursor_goes_on_where_the_last_command_ended(cluster: EmbeddedCluster)
             moved = logstore.Cursor("print", first_lsn + 2, False)
             assert poll_until(lambda: moved in client.admin.cursors(), CLI_PATIENCE_S)
         follower.send_signal(signal.SIGINT)
-        assert exit_status(follower) == 0
+        assert exit_status(follower) == 130
     finally:
         follower.kill()
         follower.communicate()

@@ -72,6 +72,12 @@ def test_a_pipeline_without_spark_says_what_to_install(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "pip install 'pyspark>=4.2' pyarrow" in said
+    assert run("pipeline", name, "somewhere", "--unknown", "5") == 2
+    assert "pip install 'pyspark>=4.2' pyarrow" in capsys.readouterr().err
+    assert run("pipeline", name, "--help") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert PIPELINES[name][2] in said
+    assert "pip install 'pyspark>=4.2' pyarrow" in said
 
 
 def test_the_default_endpoints_are_those_of_the_shipped_configuration() -> None:

@@ -147,6 +147,17 @@ def test_sigterm_ends_consume_with_143(replica: FakeReplica, options: list[str])
     assert main(["consume", *options]) == 143
 
 
+@pytest.mark.parametrize("options", [[], ["--follow"]])
+def test_ctrl_c_ends_consume_with_130(replica: FakeReplica, options: list[str]) -> None:
+    replica.call(lambda: replica.append_to_log([b"x"]))
+    replica.on[FetchRequest] = lambda _: os.kill(os.getpid(), signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["consume", *options]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_sigterm_ends_produce_with_143_and_it_says_how_far_it_came(
     replica: FakeReplica, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,8 +24,8 @@ class _Pipelines(LazyGroup):
     table = PIPELINES
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in self.table:
-            check_installed()
+        if cmd_name in self.table and (words := missing_words()):
+            return _command_without_spark(cmd_name, self.table[cmd_name][2], words)
         return super().get_command(ctx, cmd_name)
 
 
@@ -38,12 +38,28 @@ def pipeline() -> None:
     """
 
 
-def check_installed() -> None:
-    """Raises: ConfigError: the extra is not installed; one line that says what to do."""
+def missing_words() -> str:
+    """What is not installed and how to install it, in a line; empty: nothing."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"pipelines need {', '.join(missing)}, which this Python does not have: "
-            "`make .venv-spark` in a clone, and call .venv-spark/bin/logstore; elsewhere "
-            "pip install 'pyspark>=4.2' pyarrow (and Java 17 or newer)"
-        )
+    if not missing:
+        return ""
+    return (
+        f"pipelines need {', '.join(missing)}, which this Python does not have: "
+        "`make .venv-spark` in a clone, and call .venv-spark/bin/logstore; elsewhere "
+        "pip install 'pyspark>=4.2' pyarrow (and Java 17 or newer)"
+    )
+
+
+def _command_without_spark(name: str, what: str, words: str) -> click.Command:
+    """Says what it is and what to install: its options are known once Spark can be imported."""
+
+    def refuse(**_: object) -> None:
+        raise ConfigError(words)
+
+    return click.Command(
+        name,
+        callback=refuse,
+        help=f"{what}\n\nIts options are shown where Spark is installed: {words}.",
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True},
+    )
