@@ -118,6 +118,39 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/crash/test_crash_installs.py shows it",
     ),
     mutant(
+        "recovery-under-the-mark-waits-for-space",
+        "SAFETY G5A, S9",
+        f"{RECOVERY}:_finish_install",
+        "    if writer.prepare_spare():\n"
+        "        writer.open_first()\n"
+        "        store.save(msgspec.structs.replace(store.meta, installing=None))\n",
+        "    writer.open_first()\n"
+        "    store.save(msgspec.structs.replace(store.meta, installing=None))\n",
+        "a voter that was killed amid an install on a full disk does not vote until there is space",
+        unreachable="an install must be broken off on a disk that is still full at the start: "
+        "not in 17 seeds; tests/unit/test_writer_installs.py finds it",
+    ),
+    mutant(
+        "recovery-under-the-mark-removes-or-waits",
+        "SAFETY G5A, S9",
+        f"{RECOVERY}:_finish_install",
+        "remove_dead_pair(disk, folder, number)",
+        "[disk.unlink(segment_path(folder, number, role)) for role in FileRole]",
+        "a start waits where a full copy-on-write disk refuses to remove the old log",
+        unreachable="a disk of the world removes files however full it is: "
+        "tests/unit/test_storage_install.py finds it",
+    ),
+    mutant(
+        "install-not-ended-after-a-start-without-space",
+        "SAFETY G5A, S9",
+        "actors.writer.actor:WriterActor._try_recover",
+        "if unfinished is not None:",
+        "if False:",
+        "the mark stays after a start without space, and the next start drops the new log",
+        unreachable="an install must be broken off on a disk that is still full at the start: "
+        "not in 14 seeds; tests/unit/test_writer_installs.py finds it",
+    ),
+    mutant(
         "trim-under-way-overtakes-an-install",
         "SAFETY G5A, G4",
         "actors.writer.trims:Trims.is_idle",

@@ -185,6 +185,16 @@ _CHANGES = (
         "tests/paper/test_joins.py finds it",
     ),
     mutant(
+        "members-vote-of-a-number-without-its-config",
+        "SAFETY C5A, C12",
+        "logstore.raft.state:State.may_vote_for",
+        "or not self._has_config",
+        "or not self.configurations.newest_index",
+        "a vote kept as a number is given once more where META alone knows of a CONFIG",
+        unreachable="both must ask one voter in one term, whose log has lost its CONFIG: not in "
+        "10 seeds; tests/paper/test_joins.py finds it",
+    ),
+    mutant(
         "members-counted-by-number-alone",
         C6,
         "logstore.raft.state:State.count_voters",
@@ -245,6 +255,16 @@ _CHANGES = (
         "back in the end: tests/paper/test_changes_on_full_disks.py finds it",
     ),
     mutant(
+        "members-lost-judged-once",
+        "SAFETY C11, L5",
+        f"{_MEMBERSHIP}:_why_not_lost",
+        "if request is not None and request.kind is ChangeKind.JOIN:",
+        "if False:",
+        "a member that was heard again while a join under its number waited is removed alive",
+        unreachable="a join must wait for space while the member is heard again: not in 9 seeds; "
+        "tests/paper/test_changes_on_full_disks.py finds it",
+    ),
+    mutant(
         "members-trim-takes-configuration",
         "SAFETY C12",
         "actors.ingress.configuration_bound:ConfigurationBound.index",
@@ -294,6 +314,19 @@ _HEARD = (
 # --- who joins ---
 
 _JOINS = (
+    mutant(
+        "members-answered-by-the-first-heard-only",
+        L4,
+        "actors.replicator.actor:ReplicatorActor._receive_answers",
+        "isinstance(message, Removed | JoinAnswer) and self._is_of_cluster(envelope)",
+        "self._is_of_cluster(envelope) and (\n"
+        "                isinstance(message, Removed)\n"
+        "                or isinstance(message, JoinAnswer) and self._is_from_peer(envelope)\n"
+        "            )",
+        "one that asks for a place does not hear a leader that came under a number since",
+        unreachable="the leader's number must have come to another replica while this one asked: "
+        "not in 10 seeds; tests/unit/test_replicator_actor.py finds it",
+    ),
     mutant(
         "members-prepared-on-an-empty-disk",
         "SAFETY L2",
@@ -403,6 +436,16 @@ _REMOVALS = (
         "a replica that no CONFIG of its log has named believes that it was removed",
         unreachable="one that was never named asks for a place and not whether it was removed: "
         "tests/unit/test_raft_removal.py finds it",
+    ),
+    mutant(
+        "members-removed-one-keeps-files-open",
+        "SAFETY V7",
+        "actors.egress.actor:EgressActor._readable",
+        "    if visible == 0 or self._identity is None:\n        self._close_log()\n",
+        "    if visible == 0 or self._identity is None:\n",
+        "a replica that was removed keeps the space of removed files until it is stopped",
+        unreachable="its writer must remove files meanwhile: seed 1329 shows it, 1 to 10 do not; "
+        "`test_v7_a_replica_that_shows_nothing_any_more_keeps_no_file_open` finds it",
     ),
 )
 

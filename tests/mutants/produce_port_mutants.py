@@ -1,4 +1,4 @@
-"""Mutants of the produce port: who is answered, and when it is read (SAFETY E9, W7)."""
+"""Mutants of the produce port: who is answered, and when it is read (SAFETY E9, W6, W7)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ _ONLY_LATE = (
 )
 
 MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "bytes-of-a-gone-connection-count-for-the-next",
+        "SAFETY W6",
+        "transport.listening:Connection.count_early",
+        "min(size_bytes, state.received)",
+        "size_bytes",
+        "a connection may leave as much more unread as was read late of the one before it",
+        unreachable="the world's network has rules, and no sockets to count at: "
+        "tests/unit/test_listening_accounts.py finds it",
+    ),
     mutant(
         "answers-of-a-turn-go-to-one-connection",
         "SAFETY E9",

@@ -237,6 +237,48 @@ MUTANTS: tuple[Mutant, ...] = (
         "the base LSN of a segment ignores the payloads of the last entry",
     ),
     mutant(
+        "half-open-pair-keeps-its-descriptor",
+        "FAULTS I14",
+        f"{READER}:LogReader._open",
+        "except OSError:",
+        "except FileNotFoundError:",
+        "each try of a reader that gets one descriptor, and not the other, keeps the one",
+        unreachable="no process of the world runs out of descriptors: "
+        "`test_a_pair_of_which_one_file_cannot_be_opened_keeps_no_descriptor` finds it",
+    ),
+    mutant(
+        "fetch-without-a-descriptor-ends-egress",
+        "SAFETY M3",
+        f"{REQUESTS}:Requests._serve",
+        "except OSError as error:",
+        "except ModuleNotFoundError as error:",
+        "a file that cannot be opened now ends egress, and what shares its process",
+        unreachable="no process of the world runs out of descriptors: "
+        "`test_what_cannot_be_opened_now_is_asked_for_again` finds it",
+    ),
+    mutant(
+        "damage-at-one-replica-is-damage-at-all",
+        "SAFETY Q5",
+        "logstore.client.core.replica_reader:ReplicaReader.request",
+        "            damaged.add(self.node)\n",
+        "            if self.node in damaged:\n"
+        "                raise\n"
+        "            damaged.add(self.node)\n",
+        "a reader that comes back to a damaged replica while others start says that all are",
+        unreachable="a consumer must come back to a damaged replica while the others start: not in"
+        " 15 seeds; tests/unit/test_core_consumer.py finds it",
+    ),
+    mutant(
+        "poll-passes-what-a-pause-held-back",
+        "SAFETY V8",
+        "logstore.client.consumer:Consumer.poll",
+        "    if not self._unread:\n        return found\n",
+        "    if found:\n        return found\n",
+        "a poll amid which a pause ends hands on what is newer first",
+        unreachable="consumers of a seed run the core; what a pause holds back is kept around it: "
+        "tests/unit/test_client_positions.py finds it",
+    ),
+    mutant(
         "start-by-time-believes-a-follower-that-lags",
         "SAFETY V8",
         "logstore.client.core.consumer_machine:ConsumerMachine.locate",

@@ -54,6 +54,25 @@ MUTANTS: tuple[Mutant, ...] = (
         unreachable="an operator must copy a folder, and no fault of the world does: disks rot and"
         " are lost; unit tests open a folder under another node's number",
     ),
+    mutant(
+        "folder-of-another-node-named-for-ever",
+        "SAFETY L3",
+        f"{BOOTSTRAP}.on_message",
+        "if self.refusal and sender == self._refused_by:",
+        "if False:",
+        "a copied folder keeps a node out of the bootstrap also after another has replaced it",
+        unreachable="an operator must copy a folder, and no fault of the world does: "
+        "tests/unit/test_raft_bootstrap.py finds it",
+    ),
+    mutant(
+        "folders-of-two-clusters-named-for-ever",
+        "SAFETY L3",
+        f"{BOOTSTRAP}._forget_refusal_of_several",
+        "if self._refused_by == NO_NODE:",
+        "if False:",
+        "nodes of different clusters stay the reason after they were emptied",
+        unreachable="a world has one cluster: tests/unit/test_raft_bootstrap.py finds it",
+    ),
     # --- before anything is read ---
     mutant(
         "recovery-flushes-nothing",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant, mutant
+from actors.simulation.faults.script import FaultClass
+from tests.mutants.mutant import Edit, Mutant, mutant
 
 FOLLOWING = "logstore.raft.following"
 UNSETTLED = "actors.raft.unsettled_ranges:UnsettledRanges"
@@ -132,6 +133,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "self._has_visible_moved = self._are_readers_waiting",
         "self._has_visible_moved = False",
         "egress does not learn that something became visible",
+    ),
+    Mutant(
+        "dropped-messages-hide-those-behind-them",
+        "SAFETY M7",
+        "raft parks with messages in a ring of which it has dropped some and cleared the bell",
+        (
+            Edit(
+                "actors.raft.replicator_inbox:ReplicatorInbox.receive",
+                "passed if len(received) < limit else passed + self.receive(limit)",
+                "passed",
+            ),
+        ),
+        classes=(FaultClass.MEMBERS,),
+        unreachable="256 messages must wait while a peer changes: not in 11 seeds; "
+        "tests/unit/test_raft_replicator_inbox.py finds it",
     ),
     mutant(
         "message-without-room-dropped",

@@ -292,6 +292,16 @@ MUTANTS: tuple[Mutant, ...] = (
         " not hold was not acknowledged: this leader's log holds all that is committed",
     ),
     mutant(
+        "sequence-without-lsns-stays-given",
+        "FAULTS I14",
+        "logstore.client.core.producer_machine:ProducerMachine._settle_without_lsns",
+        "        self.given.settle(pack.sequence)\n",
+        "        pass\n",
+        "a producer keeps the number of each batch whose LSNs are known no more",
+        unreachable="nothing counts what a client of a seed keeps: "
+        "tests/unit/test_client_monotone.py finds it",
+    ),
+    mutant(
         "session-called-over-before-its-commit",
         "SAFETY E8, E9",
         f"{CONTROL}:ControlPort._deny_session",

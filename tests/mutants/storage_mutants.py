@@ -265,6 +265,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "a torn write leaves the META of the last start",
     ),
     mutant(
+        "room-of-a-group-under-way-is-free",
+        "SAFETY S9",
+        f"{LOG_WORK}._disk_report",
+        "self._room_left if is_busy else self._folder.log.room()",
+        "self._folder.log.room()",
+        "the report of a full disk does not count the group that is being written",
+        unreachable="a TRIM must need just that room: not in 15 seeds; "
+        "`test_s9_a_group_that_is_being_written_takes_its_room` finds it",
+    ),
+    mutant(
+        "flushed-groups-kept-until-the-next-roll",
+        "FAULTS I14",
+        f"{LOG_WRITER}.append",
+        "    self._forget_finished()\n",
+        "",
+        "each group of a segment stays in memory, with its records",
+        unreachable="the simulator asks for their number at each step, which lets go of them: "
+        "`test_what_is_flushed_is_not_kept_until_the_next_roll` finds it",
+    ),
+    mutant(
         "meta-copies-written-at-once",
         "SAFETY S8",
         f"{META_STORE}.save",

@@ -1,5 +1,5 @@
 """Mutants of the session table as the fold of the log: rebuilding, snapshots, expiry (SAFETY E5 to
-E8)."""
+E8, Q3)."""
 
 from __future__ import annotations
 
@@ -42,6 +42,26 @@ MUTANTS: tuple[Mutant, ...] = (
             "if self.next_index <= self.admit.last_index:\n        return False",
             "if self.next_index < self.admit.last_index:\n        return False",
         ),
+    ),
+    mutant(
+        "rebuilding-ends-at-a-missing-file",
+        "SAFETY Q3",
+        "logstore.storage.log_reader:LogReader.newest_of_kind",
+        "if self.refresh():",
+        "if self.refresh() or True:",
+        "a leader that lacks a file names entry 0 as damaged, admits nothing and leads on",
+        unreachable="media of the world lose no whole files: "
+        "tests/unit/test_ingress_rebuild.py finds it",
+    ),
+    mutant(
+        "one-reading-is-damage-where-a-file-had-gone",
+        "SAFETY Q3",
+        f"{ADMISSION}.rebuild",
+        "self._damage_seen_at == index",
+        "self._damage_seen_at is not None",
+        "the first bad reading of a whole entry counts as the second",
+        unreachable="a file must go amid the search, and a truncation come amid the walk: not in"
+        " 16 seeds; tests/unit/test_ingress_admission.py finds it",
     ),
     mutant(
         "rebuilt-rows-share-an-lsn",
@@ -108,6 +128,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "before_ns = committed_ns - self._expiry_ns",
         "before_ns = committed_ns - self._expiry_ns // 2",
         "a session ends after half of its time",
+    ),
+    mutant(
+        "duplicates-are-no-sign-of-life",
+        "SAFETY E8",
+        f"{ADMISSION}.take_batch",
+        "    self._expiry.heard_of(table, producer_id, producer_epoch, now_ns)\n",
+        "",
+        "the session of a producer that sends only what the log has expires",
+        unreachable="a producer must send only what is known for as long as sessions last: not in"
+        " 12 seeds; `test_a_session_whose_producer_sends_what_is_known_is_not_idle` finds it",
+    ),
+    mutant(
+        "refused-comparisons-are-no-sign-of-life",
+        "SAFETY E8",
+        "actors.ingress.comparisons:Comparisons.take",
+        "        admission.heard_of(producer_id, now_ns)\n",
+        "",
+        "the session of a producer that always expects too low an LSN expires",
+        unreachable="a producer must come too late for as long as sessions last: not in 12 seeds; "
+        "`test_a_session_whose_batches_are_all_refused_is_not_idle` finds it",
     ),
     mutant(
         "session-expired-without-an-entry",

@@ -201,6 +201,36 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "full-disks-have-no-room-for-a-config",
+        "SAFETY S9, G1",
+        "logstore.raft.space:leader_takes",
+        "        kept_bytes //= CONFIGS_LEAVE\n",
+        "        kept_bytes //= 1\n",
+        "cursors use up the room for the CONFIG that a trim needs",
+        unreachable="cursors must use up what full disks have before a trim: not in 13 seeds; "
+        "tests/simulation/test_full_disks.py finds it",
+    ),
+    mutant(
+        "trim-put-off-until-the-next-snapshot",
+        "SAFETY G1",
+        "actors.ingress.pending_trims:PendingTrims._decide_again",
+        "self._put_off[request_id] = lsn",
+        "self._waiting[request_id] = lsn",
+        "a trim that had no turn waits for what the others of its turn wait for",
+        unreachable="a trim that times out breaks no promise: "
+        "`test_a_trim_that_needs_no_other_one_does_not_wait_for_it` finds it",
+    ),
+    mutant(
+        "trim-that-comes-with-a-snapshot-hides-it",
+        "SAFETY G1",
+        "actors.ingress.pending_trims:PendingTrims._wait",
+        "self._look_for_newer()",
+        "self._in_the_way = self._newest",
+        "trims that wait for a snapshot do not learn of it where another one came with it",
+        unreachable="a trim that times out breaks no promise: "
+        "`test_a_request_that_comes_with_the_news_does_not_hide_it` finds it",
+    ),
+    mutant(
         "removed-files-kept-open",
         "SAFETY V7, G6",
         "actors.replicator.bodies:Bodies.close_if_stale",
