@@ -21,7 +21,7 @@ from logstore.errors import Unreachable
 from logstore.storage.disk import make_folder_durable
 
 LOG_NAME = "log"
-SUPERVISOR_LOCK_NAME = "supervisor.lock"  # that of `actors.supervisor.serve`
+SUPERVISOR_LOCK_NAME = "supervisor.lock"  # that of `actors.supervisor.held_folder`
 LOG_TAIL_BYTES = 2_000
 REAP_TIMEOUT_S = 10.0
 
@@ -108,17 +108,24 @@ def is_alive(process: ReplicaProcess) -> bool:
 def supervisors_in(folder: Path) -> list[int]:
     """Pids of the supervisors that work in data folders of a cluster's folder, whoever started
     them, as the kernel's list of locks has them."""
-    inodes = set()
-    for lock in folder.glob(f"node-*/{SUPERVISOR_LOCK_NAME}"):
-        with suppress(OSError):
-            inodes.add(str(lock.stat().st_ino))
+    locks = list(folder.glob(f"node-*/{SUPERVISOR_LOCK_NAME}"))
     pids = set()
     with suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
-            _, kind, _, _, pid, place, *_ = line.split()
-            if kind == "FLOCK" and place.split(":")[2] in inodes and int(pid) > 0:
+            _, kind, _, _, pid, *_ = line.split()
+            if kind == "FLOCK" and any(_has_open(int(pid), lock) for lock in locks):
                 pids.add(int(pid))
     return sorted(pids)
+
+
+def _has_open(pid: int, file: Path) -> bool:
+    """Numbers of files are unique on one file system only, so the process itself is asked."""
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                if descriptor.samefile(file):
+                    return True
+    return False
 
 
 def send_stop(process: ReplicaProcess) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors.supervisor import serve
+from actors.supervisor import held_folder
 from logstore.cli import cluster, cluster_folder
 from logstore.cli.cluster_folder import (
     NOT_FORMED,
@@ -224,14 +224,14 @@ def test_a_log_that_begins_later_names_a_new_folder_only_where_that_helps(tmp_pa
 
 
 def test_replicas_that_no_file_names_are_found_by_their_locks(tmp_path: Path) -> None:
-    assert SUPERVISOR_LOCK_NAME == serve.LOCK_NAME
+    assert SUPERVISOR_LOCK_NAME == held_folder.LOCK_NAME
     (tmp_path / "cluster.json").write_text('{"endpoints": [', encoding="utf-8")
     with pytest.raises(InvalidRequest, match="name another folder, or remove the file"):
         read_state(tmp_path)
     data = tmp_path / "node-1"
     data.mkdir()
     todo = f"its replicas run: `kill {os.getpid()}` stops them; then remove the file"
-    with serve.sole_supervisor(data), pytest.raises(InvalidRequest, match=todo):
+    with held_folder.sole_supervisor(data), pytest.raises(InvalidRequest, match=todo):
         read_state(tmp_path)
 
 
