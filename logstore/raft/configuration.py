@@ -174,15 +174,20 @@ def take_place(
 
 def replace_in_place(configuration: Configuration, voter: Member) -> Configuration | Refused:
     """The joint configuration by which a lost voter leaves, and its number and address are reserved
-    for a replica that becomes a voter once it has joined and caught up (L5)."""
-    left = why_replaced_already(configuration, voter) or remove(configuration, voter)
+    for a replica that becomes a voter once it has joined and caught up (L5). A place elsewhere that
+    is reserved for its successor, and still empty, is given up: two would become voters."""
+    other = _successor(configuration, voter)
+    if other is not None and other.uuid != NO_UUID:
+        return _replaced_already(voter, other)
+    left = remove(configuration, voter)
     if isinstance(left, Refused) or not is_joint(left):
         return left
-    if len(left.learners) >= NODES_MAX:
+    learners = tuple(each for each in left.learners if each != other)
+    if len(learners) >= NODES_MAX:
         return _too_many_learners()
     labels = sorted_by_key((*_kept_labels(voter), PROMOTE_LABEL))
     reserved = msgspec.structs.replace(voter, uuid=NO_UUID, labels=labels)
-    return msgspec.structs.replace(left, learners=(*left.learners, reserved))
+    return msgspec.structs.replace(left, learners=(*learners, reserved))
 
 
 def replace_elsewhere(
@@ -192,24 +197,25 @@ def replace_elsewhere(
     for a replica that takes the voter's place once it has joined and caught up (L5)."""
     if voter not in configuration.voters:
         return _no(Refusal.NO_VOTER, voter)
-    if refused := why_replaced_already(configuration, voter):
-        return refused
+    other = _successor(configuration, voter)
+    if other is not None:
+        return _replaced_already(voter, other)
     number = _next_number(configuration)
     labels = sorted_by_key((*_kept_labels(voter), _replaces(voter)))
     return add_learner(configuration, Member(number, NO_UUID, host, port, labels))
 
 
-def why_replaced_already(configuration: Configuration, voter: Member) -> Refused | None:
-    """The learner that is to have the voter's place; None: there is none. A second one would become
-    one voter more."""
-    for other in configuration.learners:
-        if _replaces(voter) in other.labels:
-            return Refused(
-                Refusal.CHANGE_UNDER_WAY,
-                f"node {other.number} at {other.host}:{other.port} is to replace node "
-                f"{voter.number} already: remove that one first",
-            )
-    return None
+def _successor(configuration: Configuration, voter: Member) -> Member | None:
+    """The learner that is to have the voter's place elsewhere."""
+    return next((each for each in configuration.learners if _replaces(voter) in each.labels), None)
+
+
+def _replaced_already(voter: Member, other: Member) -> Refused:
+    return Refused(
+        Refusal.CHANGE_UNDER_WAY,
+        f"node {other.number} at {other.host}:{other.port} is to replace node {voter.number} "
+        "already: remove that one first",
+    )
 
 
 def _replaces(voter: Member) -> str:

@@ -182,19 +182,32 @@ def test_a_replica_at_another_address_replaces_a_voter_once_it_has_caught_up() -
     assert [member.number for member in offered(effects).incoming] == [1, 3, 4]
 
 
-def test_a_lost_voter_that_another_replica_is_to_replace_gets_no_second_one() -> None:
-    """Both became voters: four where three were."""
+def leader_that_replaces_c_elsewhere() -> tuple[OneNode, Member]:
+    """And the place, in which no replica is yet."""
     node = leader_with(THREE)
     place = Member(NodeId(0), NO_UUID, "elsewhere", 9_000)
-    append(node, offered(ask(node, ChangeKind.REPLACE, 3, members=(place,))))
+    reserved = offered(ask(node, ChangeKind.REPLACE, 3, members=(place,)))
+    append(node, reserved)
     all_have(node, 2, 3)
+    return node, reserved.learners[0]
+
+
+def test_a_lost_voter_that_another_replica_is_to_replace_gets_no_second_one() -> None:
+    """Both became voters: four where three were."""
+    node, place = leader_that_replaces_c_elsewhere()
+    learner = replace(place, uuid=D.uuid)
+    append(node, offered(join(node, replace(learner, labels=()))), prop=1)
+    all_have(node, 2)
     pass_timeouts(node, 2)
     assert "node 4 at elsewhere:9000 is to replace node 3" in refusal(join(node, NEW_C))
     assert "remove that one first" in refusal(ask(node, ChangeKind.REPLACE, 3, is_forced=True))
-    append(node, offered(ask(node, ChangeKind.REMOVE, 4)), prop=1)
-    all_have(node, 2)
+
+
+def test_a_lost_voter_whose_successor_has_not_come_is_replaced_in_its_place_instead() -> None:
+    node, _ = leader_that_replaces_c_elsewhere()
     pass_timeouts(node, 2)
-    assert offered(join(node, NEW_C)).incoming == (A, B)
+    joint = offered(join(node, NEW_C))
+    assert (joint.incoming, joint.learners) == ((A, B), (PLACE_OF_C,))
 
 
 def test_the_same_members_once_more_for_a_trim() -> None:

@@ -28,8 +28,8 @@ class Mender:
         self._lost = lost
 
     def ask(self) -> Steps[None]:
-        """The cluster refuses it while the replica that was there is heard, or another one is to
-        have its place elsewhere (SAFETY L5)."""
+        """The cluster refuses it while the replica that was there is heard, or another one has
+        joined to replace it (SAFETY L5)."""
         lost = self._lost()
         if not lost:
             return
