@@ -196,7 +196,7 @@ class Supervisor:
 
     def _has_lost_folder(self) -> bool:
         """Whether the data folder is gone: then the replica must end, without another flush that
-        would count in a majority and that nobody finds again (SAFETY M2)."""
+        would count in a majority and is lost all the same (SAFETY M2)."""
         loss = self._folder.loss()
         if loss:
             _log.critical("%s", loss)

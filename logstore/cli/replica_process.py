@@ -21,7 +21,7 @@ from logstore.errors import Unreachable
 from logstore.storage.disk import make_folder_durable
 
 LOG_NAME = "log"
-SUPERVISOR_LOCK_NAME = "supervisor.lock"  # that of `actors.supervisor.held_folder`
+SUPERVISOR_LOCK_NAME = "supervisor.lock"  # `held_folder.LOCK_NAME`: slow to import
 LOG_TAIL_BYTES = 2_000
 REAP_TIMEOUT_S = 10.0
 
@@ -106,8 +106,8 @@ def is_alive(process: ReplicaProcess) -> bool:
 
 
 def supervisors_in(folder: Path) -> list[int]:
-    """Pids of the supervisors that work in data folders of a cluster's folder, whoever started
-    them, as the kernel's list of locks has them."""
+    """Pids of the supervisors that work in data folders of a cluster's folder, by the
+    kernel's list of locks, also of those that this command did not start."""
     locks = list(folder.glob(f"node-*/{SUPERVISOR_LOCK_NAME}"))
     pids = set()
     with suppress(OSError):

@@ -16,7 +16,7 @@ from logstore.format.level import refusal_of
 from logstore.limits import CLOCK_AHEAD_MAX_NS, MIB
 from logstore.raft.quorum import majority
 
-# What `logstore.config.limits_digest` is made of: all that a replica is told of another one's.
+# What `logstore.config.limits_digest` is made of: all that replicas know of each other's.
 COMPARED_LIMITS = (
     "batch_max, group_max, ring and bulk_window of [limits], segment and segment_records of "
     "[storage]"

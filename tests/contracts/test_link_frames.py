@@ -99,7 +99,7 @@ def test_w6_each_message_that_is_too_long_ends_a_loop_over_all(listener, connect
         assert poll_until(receives, PATIENCE_S)
 
 
-def test_w6_whoever_sends_such_a_message_loses_its_connection(listener, connect):
+def test_w6_the_sender_of_such_a_message_loses_its_connection(listener, connect):
     """Not of a few frames too many: that is a client's fault, of which it is told."""
     with connect() as clumsy, connect() as stranger:
         assert poll_until(lambda: len(connections(listener)) == 2, PATIENCE_S)

@@ -253,7 +253,7 @@ def test_a_disk_that_may_be_lost_is_replaced_by_an_empty_one_and_starts_again(
 def test_an_old_disk_that_was_kept_is_taken_out_once_its_replica_was_replaced(
     is_needed: bool,
 ) -> None:
-    """A place was reserved for the replica of the newer disk, which nobody put in again: the
+    """A place was reserved for the replica of the newer disk, which was not put in again: the
     cluster was never whole (seed 71044 of class members)."""
     stage = Stage(Fault(10, FaultKind.OLD_DISK, node=1, for_ns=50))
     stage.pass_to(100)

@@ -161,7 +161,7 @@ def stamp(cluster: Cluster) -> None:
         replica.on |= {TimeLookupRequest: at, WatermarksRequest: marks, StatusRequest: status}
 
 
-def test_a_batch_ends_at_its_time_also_where_nobody_leads_and_one_lags(played: Cluster) -> None:
+def test_a_batch_ends_at_its_time_also_without_a_leader_where_one_lags(played: Cluster) -> None:
     """It ended where the first replica does: what is older than its end was left out, and the next
     one, from that time on, does not have it either."""
     stamp(played)
