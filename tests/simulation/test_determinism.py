@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -31,9 +32,9 @@ def full_script(seed: int) -> Script:
     return msgspec.structs.replace(script, ground=ground, faults=faults)
 
 
-def history(seed: int = SEED) -> bytes:
+def history(seed: int = SEED, trace: Callable[[str], None] | None = None) -> bytes:
     """The whole result of a run, except how long it took."""
-    result = run_seed(seed, script=full_script(seed))
+    result = run_seed(seed, script=full_script(seed), trace=trace)
     return msgspec.json.encode(msgspec.structs.replace(result, wall_s=0.0))
 
 
@@ -43,13 +44,19 @@ def say_history() -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_seed_gives_the_same_history_twice_and_another_one_another() -> None:
-    first = history()
-    assert history() == first
-    assert history(SEED + 1) != first
-    result = msgspec.json.decode(first, type=SeedResult)
+def test_a_seed_gives_the_same_history_with_a_trace_and_without_and_another_one_another() -> None:
+    lines: list[str] = []
+    traced = history(trace=lines.append)
+    assert history() == traced
+    assert history(SEED + 1) != traced
+    result = msgspec.json.decode(traced, type=SeedResult)
     assert result.appends_acknowledged > 0
-    assert len(result.faults_injected) >= 5
+    injected = result.faults_injected
+    assert len(injected) >= 5
+    assert len(lines) > 1_000
+    assert sum("fault " in line for line in lines) == sum(
+        injected.get(kind, 0) for kind in FaultKind
+    )
 
 
 @pytest.mark.long
@@ -66,22 +73,8 @@ def test_a_seed_gives_the_same_history_under_every_hash_seed() -> None:
             timeout=60,
         )
         said.append(done.stdout)
-    assert said == [history(), history()]
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_a_trace_changes_nothing() -> None:
-    lines: list[str] = []
-    script = full_script(SEED)
-    traced = run_seed(SEED, script=script, trace=lines.append)
-    untraced = run_seed(SEED, script=script)
-    assert traced.event_hash == untraced.event_hash
-    assert len(lines) > 1_000
-    injected = traced.faults_injected
-    assert sum("fault " in line for line in lines) == sum(
-        injected.get(kind, 0) for kind in FaultKind
-    )
+    here = history()
+    assert said == [here, here]
 
 
 def test_a_failure_is_the_same_failure_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,11 +58,9 @@ def test_ci_runs_the_words_of_the_makefile() -> None:
         "make check",
         "finish .venv-spark",
         'make test-all PYTEST_ARGS="--ignore=tests/tidy $left_out"',
-        "begin explore simulate",
+        'begin soak bench-quick explore simulate SOAK_ARGS="--seconds 60"',
         'make test-spark PYTEST_ARGS="$long_of_spark"',
-        "finish explore simulate",
-        "make bench-quick",
-        'make soak SOAK_ARGS="--seconds 60"',
+        "finish soak bench-quick explore simulate",
     ]
 
 
