@@ -46,6 +46,7 @@ from logstore.storage.folder_scan import (
 )
 from logstore.storage.log_writer import LogState, LogWriter
 from logstore.storage.meta_store import MetaStore, create_meta, load_meta
+from logstore.storage.repair_mark import begin_repair, end_repair
 from logstore.storage.segment import (
     SegmentOptions,
     log_start_at,
@@ -310,7 +311,8 @@ def _recover_log(
         )  # fmt: skip
     for _, level in found.levels:  # before anything is written, for what follows may be newer, too
         check_level(f"the log in {folder}", level, newest=newest_level)
-    _write_records_durable(disk, folder, found.rebuilt)
+    _write_records_durable(disk, folder, found.rebuilt, newest=scan.headers[-1].number)
+    end_repair(disk, folder)
     if found.last.header.term > store.meta.term:
         store.save(msgspec.structs.replace(store.meta, term=found.last.header.term, vote=NO_NODE))
     writer = LogWriter(
@@ -341,13 +343,15 @@ def _log_state(meta: Meta, scan: FolderScan, found: Verdicts) -> LogState:
     )
 
 
-def _write_records_durable(disk: Disk, folder: str, rebuilt: list[Rebuilt]) -> None:
-    """Write rebuilt records, flushed before raft starts or a segment opens (step 4). The scan has
-    flushed their frames."""
+def _write_records_durable(disk: Disk, folder: str, rebuilt: list[Rebuilt], *, newest: int) -> None:
+    """Write rebuilt records, flushed before raft starts or a segment opens (step 4). Their frames
+    are durable: of the newest pair since the scan, of older ones since the next one's header."""
     by_number: dict[int, list[Rebuilt]] = {}
     for one in rebuilt:
         by_number.setdefault(one.segment.number, []).append(one)
     for number, records in by_number.items():
+        if number != newest:
+            begin_repair(disk, folder)
         handle = disk.open_write(segment_path(folder, number, FileRole.RAFT))
         try:
             # the file may replace a lost one, or be a copy with holes: then this needs space
