@@ -145,7 +145,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "adopted-records-not-written",
         "SAFETY section 4",
         f"{RECOVERY}:_recover_log",
-        "    _write_records_durable(disk, folder, found.rebuilt)\n",
+        "    _write_records_durable(disk, folder, found.rebuilt, newest=scan.headers[-1].number)\n",
         "",
         "an adopted entry never gets its record",
     ),
