@@ -15,6 +15,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -140,16 +141,24 @@ def flush_path(path: Path) -> None:
 
 
 def make_folder_durable(folder: Path) -> None:
-    """Create the folder, private to the user, and its parents, unless they exist, and flush the
-    names of those that it created: else a power cut may take them with all that is flushed inside.
+    """Create the folder, private to the user, and its parents, unless they exist, and flush their
+    names: else a power cut may take them with all that is flushed inside. That of a folder that was
+    there is flushed, too, for who made it may have been killed before: where its parent may not be
+    opened, whoever made both has seen to that.
 
     Raises:
       OSError: one cannot be created, or the folder that it lies in cannot be flushed.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for each in missing:
+    there = missing[-1].parent if missing else folder
+    with suppress(PermissionError):
+        flush_path(there.parent)
+    for each in reversed(missing[1:]):
+        each.mkdir(exist_ok=True)
         flush_path(each.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if missing:
+        flush_path(folder.parent)
 
 
 def lock_file(descriptor: int, kind: int) -> None:

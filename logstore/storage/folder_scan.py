@@ -73,13 +73,19 @@ def scan_folder(
         if not (_was_dead_before(segments, number) or _is_below(segments, number)):
             check_holds_no_entry(disk, folder, number)
     live = {segment.number for segment in segments.segments}
-    for header in headers:
-        if header.number in live:
-            _complete(disk, folder, header, options, is_newest=header is headers[-1])
-        else:
-            dead.append(header.number)
     named = [number for header in headers for number in (header.number, header.previous_number)]
-    return FolderScan(tuple(headers), segments, tuple(dead), max([*numbers, *named, 0]) + 1)
+    next_number = max([*numbers, *named, 0]) + 1
+    unheaded = tuple(dead)
+    for header in headers:
+        if header.number not in live:
+            dead.append(header.number)
+            continue
+        lacking = _roles_without_header(disk, folder, header)
+        if lacking and header.number != next_number - 1:
+            begin_repair(disk, folder, unused=unheaded)
+        for role in lacking:
+            _write_header(disk, folder, header, role, options, is_newest=header is headers[-1])
+    return FolderScan(tuple(headers), segments, tuple(dead), next_number)
 
 
 def _flush_and_drop_caches(
@@ -187,34 +193,46 @@ def check_is_ours(folder: str, header: SegmentHeader, meta: Meta) -> None:
         )
 
 
-def _complete(
-    disk: Disk, folder: str, header: SegmentHeader, options: SegmentOptions, *, is_newest: bool
-) -> None:
-    """Write a missing or damaged header from its twin, durably: a half-opened pair is completed,
-    and its truncation stands. Both files of such a pair have their space; where a Raft file has
-    not, its records are lost, which this start and the next ones tell from its size."""
-    for role, size in pair_sizes(options).items():
-        path = segment_path(folder, header.number, role)
-        image = msgspec.structs.replace(header, role=role)
+def _roles_without_header(disk: Disk, folder: str, header: SegmentHeader) -> list[FileRole]:
+    """The files of the pair whose header is missing or damaged: a half-opened pair is completed,
+    and its truncation stands."""
+    lacking = []
+    for role in FileRole:
         try:
-            if read_header(disk, path) == image:
-                continue
+            found = read_header(disk, segment_path(folder, header.number, role))
         except (FileNotFoundError, FormatError, CorruptData):
-            pass
-        if not is_newest:
-            begin_repair(disk, folder)
-        try:
-            handle = disk.open_write(path)
-        except FileNotFoundError:
-            handle = disk.create(path)
-        try:
-            is_filled = is_newest and role == FileRole.DATA
-            _allocate(disk, handle, size if is_filled else SEGMENT_HEADER_SIZE)
-            disk.write(handle, 0, [image.pack()])
-            disk.flush(handle)
-        finally:
-            disk.close(handle)
-        disk.sync_folder(folder)
+            lacking.append(role)
+            continue
+        if found != msgspec.structs.replace(header, role=role):
+            lacking.append(role)
+    return lacking
+
+
+def _write_header(
+    disk: Disk,
+    folder: str,
+    header: SegmentHeader,
+    role: FileRole,
+    options: SegmentOptions,
+    *,
+    is_newest: bool,
+) -> None:
+    """Write a header from its twin, durably. Both files of a half-opened pair have their space;
+    where a Raft file has not, its records are lost, which this start and the next ones tell from
+    its size."""
+    path = segment_path(folder, header.number, role)
+    try:
+        handle = disk.open_write(path)
+    except FileNotFoundError:
+        handle = disk.create(path)
+    try:
+        is_filled = is_newest and role == FileRole.DATA
+        _allocate(disk, handle, pair_sizes(options)[role] if is_filled else SEGMENT_HEADER_SIZE)
+        disk.write(handle, 0, [msgspec.structs.replace(header, role=role).pack()])
+        disk.flush(handle)
+    finally:
+        disk.close(handle)
+    disk.sync_folder(folder)
 
 
 def _allocate(disk: Disk, handle: int, size: int) -> None:
@@ -228,11 +246,17 @@ def _allocate(disk: Disk, handle: int, size: int) -> None:
 
 
 def read_salvaged(
-    disk: Disk, handle: int, offset: int, size: int, *, unreadable: bytes = b"\0"
+    disk: Disk,
+    handle: int,
+    offset: int,
+    size: int,
+    *,
+    unreadable: bytes = b"\0",
+    on_refused: Callable[[int], None] = lambda _end: None,
 ) -> bytes:
     """Bytes at `offset`; a sector that the device refuses to read is zeros: damage, not the end
     (Q5). `unreadable`: one byte, which a sector that is asked for as a whole is filled with, also
-    the last one of the file."""
+    the last one of the file. `on_refused` is told where each sector ends that was refused."""
     try:
         return disk.read(handle, offset, size)
     except CorruptData:
@@ -246,5 +270,6 @@ def read_salvaged(
         except CorruptData:
             is_whole = offset % SECTOR_BYTES == 0 and step in (SECTOR_BYTES, file_end - offset)
             pieces.append((unreadable if is_whole else b"\0") * step)
+            on_refused(offset + step)
         offset += step
     return b"".join(pieces)

@@ -278,6 +278,7 @@ class LogReader:
         try:
             return read(index)
         except (CorruptData, FileNotFoundError):
+            self._chunks.clear()  # else no record would be read again
             self._read_header_again(index)
             self.refresh()
         try:

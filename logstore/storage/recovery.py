@@ -311,7 +311,7 @@ def _recover_log(
         )  # fmt: skip
     for _, level in found.levels:  # before anything is written, for what follows may be newer, too
         check_level(f"the log in {folder}", level, newest=newest_level)
-    _write_records_durable(disk, folder, found.rebuilt, newest=scan.headers[-1].number)
+    _write_records_durable(disk, folder, found.rebuilt, scan)
     end_repair(disk, folder)
     if found.last.header.term > store.meta.term:
         store.save(msgspec.structs.replace(store.meta, term=found.last.header.term, vote=NO_NODE))
@@ -343,15 +343,17 @@ def _log_state(meta: Meta, scan: FolderScan, found: Verdicts) -> LogState:
     )
 
 
-def _write_records_durable(disk: Disk, folder: str, rebuilt: list[Rebuilt], *, newest: int) -> None:
+def _write_records_durable(
+    disk: Disk, folder: str, rebuilt: list[Rebuilt], scan: FolderScan
+) -> None:
     """Write rebuilt records, flushed before raft starts or a segment opens (step 4). Their frames
     are durable: of the newest pair since the scan, of older ones since the next one's header."""
     by_number: dict[int, list[Rebuilt]] = {}
     for one in rebuilt:
         by_number.setdefault(one.segment.number, []).append(one)
     for number, records in by_number.items():
-        if number != newest:
-            begin_repair(disk, folder)
+        if number != scan.next_number - 1:
+            begin_repair(disk, folder, unused=scan.dead)
         handle = disk.open_write(segment_path(folder, number, FileRole.RAFT))
         try:
             # the file may replace a lost one, or be a copy with holes: then this needs space

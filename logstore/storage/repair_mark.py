@@ -9,10 +9,12 @@ durable: a power cut drops it together with the page cache, or leaves it, which 
 from __future__ import annotations
 
 import os.path
+from collections.abc import Iterable
 from contextlib import suppress
 
 from logstore.errors import DiskFull
 from logstore.storage.disk import Disk
+from logstore.storage.segment import remove_dead_pair
 
 REPAIRING_NAME = "repairing"
 
@@ -21,14 +23,23 @@ def is_repairing(disk: Disk, folder: str) -> bool:
     return REPAIRING_NAME in disk.list_folder(folder)
 
 
-def begin_repair(disk: Disk, folder: str) -> None:
-    """Before anything is written to a pair older than the newest.
+def begin_repair(disk: Disk, folder: str, *, unused: Iterable[int]) -> None:
+    """Before anything is written to a pair that may not be the newest. Without space for the name
+    the pairs `unused`, of which nothing is left to be read, are removed first.
 
     Raises:
-      DiskFull: there is no space for the name.
+      DiskFull: that has not made space.
     """
-    if not is_repairing(disk, folder):
-        disk.close(disk.create(os.path.join(folder, REPAIRING_NAME)))
+    if is_repairing(disk, folder):
+        return
+    path = os.path.join(folder, REPAIRING_NAME)
+    try:
+        handle = disk.create(path)
+    except DiskFull:
+        for number in unused:
+            remove_dead_pair(disk, folder, number)
+        handle = disk.create(path)
+    disk.close(handle)
 
 
 def end_repair(disk: Disk, folder: str) -> None:

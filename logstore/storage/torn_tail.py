@@ -22,6 +22,21 @@ _CHUNK_BYTES = 1 * MIB
 _BLOCK_BYTES = 4 * KIB
 
 
+class Refused:
+    """Up to where in each file of the newest pair the device has refused to read something while
+    the entries were looked for, in bytes; 0: nowhere. What it reads now, it may have refused then.
+    """
+
+    def __init__(self) -> None:
+        self.raft_end = self.data_end = 0
+
+    def in_raft(self, end: int) -> None:
+        self.raft_end = max(self.raft_end, end)
+
+    def in_data(self, end: int) -> None:
+        self.data_end = max(self.data_end, end)
+
+
 def has_torn_tail(
     disk: Disk,
     header: SegmentHeader,
@@ -30,6 +45,7 @@ def has_torn_tail(
     raft: int,
     data_end: int,
     next_index: Index,
+    refused: Refused,
     tick: Callable[[], None],
 ) -> bool:
     """Whether any bytes follow the last entry. Nothing may be appended among them: nothing is
@@ -40,6 +56,7 @@ def has_torn_tail(
       data, raft: handles of the newest segment's files.
       data_end: where the last entry's frame ends, in bytes.
       next_index: of the entry that would be next.
+      refused: by the reads that found no further entry.
 
     Raises:
       CorruptData: there are some, and they may be entries: a record that would prove them cannot be
@@ -58,12 +75,14 @@ def has_torn_tail(
             got="the end of the file, a part of which was lost, and bytes in the data file that may"
             " be entries; replace this replica, or take what is whole with `logstore salvage`",
         )  # fmt: skip
-    if not _is_readable(disk, raft, place, tick=tick):
+    if refused.raft_end > place or not _is_readable(disk, raft, place, tick=tick):
         # The block of the last record may be what cannot be read, and the tail torn: one fault and
         # a crash. Two faults, or a block that has records of lost entries only, are neither.
         after_block = aligned(place, _BLOCK_BYTES)
         if not (
-            _is_readable(disk, raft, after_block, tick=tick)
+            refused.raft_end <= after_block
+            and refused.data_end <= data_end
+            and _is_readable(disk, raft, after_block, tick=tick)
             and _is_readable(disk, data, data_end, tick=tick)
         ):
             raise CorruptData(

@@ -58,7 +58,7 @@ from logstore.storage.segment import (
     segment_path,
 )
 from logstore.storage.segment_map import LiveSegment, SegmentMap
-from logstore.storage.torn_tail import has_torn_tail
+from logstore.storage.torn_tail import Refused, has_torn_tail
 
 _CHUNK_BYTES = 1 * MIB
 _ZERO_RECORD = bytes(RECORD_SIZE)
@@ -278,6 +278,8 @@ class _Walk:
         records_size = max(0, disk.size(self.raft) - SEGMENT_HEADER_SIZE)
         self.slots = -(-records_size // RECORD_SIZE)
         self.summary: PairSummary | None = None
+        # up to where the device has refused to read something; it may read it again a moment later
+        self.refused = Refused()
 
     def close(self) -> None:
         self.disk.close(self.data)
@@ -311,6 +313,7 @@ class _Walk:
                 raft=self.raft,
                 data_end=found.data_end,
                 next_index=found.next_index,
+                refused=self.refused,
                 tick=tick,
             )
             if found.summing is not None:
@@ -400,7 +403,7 @@ class _Walk:
 
     def _frame(self, offset: int) -> FrameHeader | None:
         """The whole, undamaged frame at `offset`, body included, or None."""
-        raw = read_salvaged(self.disk, self.data, offset, FRAME_HEADER_SIZE)
+        raw = self._salvaged_data(offset, FRAME_HEADER_SIZE)
         try:
             frame = unpack_frame_header(raw, segment_uuid=self.header.segment_uuid)
         except UnsupportedVersion as error:
@@ -408,7 +411,7 @@ class _Walk:
         except FormatError:
             return None
         size = frame.header.body_size
-        body = read_salvaged(self.disk, self.data, offset + FRAME_HEADER_SIZE, size)
+        body = self._salvaged_data(offset + FRAME_HEADER_SIZE, size)
         if len(body) != size or (crc32c(body) if size else 0) != frame.header.body_crc:
             return None
         is_here = (frame.segment, frame.log_epoch) == (self.header.number, self.header.log_epoch)
@@ -430,7 +433,13 @@ class _Walk:
 
     def _chunk(self, slot: int, count: int) -> bytes:
         position = SEGMENT_HEADER_SIZE + slot * RECORD_SIZE
-        return read_salvaged(self.disk, self.raft, position, count * RECORD_SIZE)
+        refused = self.refused.in_raft
+        return read_salvaged(
+            self.disk, self.raft, position, count * RECORD_SIZE, on_refused=refused
+        )
+
+    def _salvaged_data(self, offset: int, size: int) -> bytes:
+        return read_salvaged(self.disk, self.data, offset, size, on_refused=self.refused.in_data)
 
     def _unpack(self, raw: bytes, place: int, index: Index) -> RaftRecord | None:
         if raw[place : place + RECORD_SIZE] == _ZERO_RECORD or index >= self.segment.end_index:

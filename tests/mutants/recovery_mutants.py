@@ -110,8 +110,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "half-opened-pair-left-alone",
         "SAFETY section 4",
         f"{FOLDER_SCAN}:scan_folder",
-        "            _complete(disk, folder, header, options, is_newest=header is headers[-1])\n",
-        "            continue\n",
+        "        lacking = _roles_without_header(disk, folder, header)\n",
+        "        lacking = []\n",
         "a header that is missing is not written from its twin",
     ),
     mutant(
@@ -145,7 +145,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "adopted-records-not-written",
         "SAFETY section 4",
         f"{RECOVERY}:_recover_log",
-        "    _write_records_durable(disk, folder, found.rebuilt, newest=scan.headers[-1].number)\n",
+        "    _write_records_durable(disk, folder, found.rebuilt, scan)\n",
         "",
         "an adopted entry never gets its record",
     ),
@@ -318,7 +318,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "raft-file-made-again-with-space-for-lost-records",
         "SAFETY section 4, FAULTS D12",
-        f"{FOLDER_SCAN}:_complete",
+        f"{FOLDER_SCAN}:_write_header",
         "is_filled = is_newest and role == FileRole.DATA",
         "is_filled = is_newest",
         "the records that were lost with the newest Raft file look unwritten",
@@ -329,7 +329,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "unreadable-records-taken-for-unwritten-ones",
         "SAFETY section 4, Q5",
         "logstore.storage.torn_tail:has_torn_tail",
-        "if not _is_readable(disk, raft, place, tick=tick):",
+        "if refused.raft_end > place or not _is_readable(disk, raft, place, tick=tick):",
         "if place < 0:",
         "newest entries of which neither records nor frames can be read are discarded as torn",
         unreachable="a loss that nothing proves takes two faults, which the world spares;"

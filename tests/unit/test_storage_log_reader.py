@@ -200,6 +200,30 @@ def test_a_sector_that_the_device_refuses_damages_its_own_records_only() -> None
     assert [reader.row(Index(index)).header.index for index in (5, 6, 7)] == [5, 6, 7]
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_record_that_is_read_wrong_once_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, *, is_sealed: bool
+) -> None:
+    trial = started([8], [8])
+    if is_sealed:
+        trial.writer.roll()
+        trial.commit(1, [8])
+    reader = LogReader(trial.disk, FOLDER)
+    read, place = trial.disk.read, record_position(reader.pairs()[0], Index(1))
+
+    def read_wrong_once(handle: int, offset: int, size: int) -> bytes:
+        found = read(handle, offset, size)
+        if offset == place:
+            monkeypatch.undo()
+            return bytes(8) + found[8:]
+        return found
+
+    monkeypatch.setattr(trial.disk, "read", read_wrong_once)
+    assert reader.row(Index(1)).header.index == 1
+    assert trial.disk.read == read, "nothing was read wrong"
+    reader.close()
+
+
 def test_the_newest_entry_of_a_kind_is_found_below_a_bound() -> None:
     trial = started([8, 0, 8])
     trial.writer.roll()
