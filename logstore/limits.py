@@ -182,8 +182,9 @@ HELD_ANSWERS_MAX = 64
 CONNECTIONS_MAX = 4_096
 # Connections to one port for peers; a cluster of nine needs eight.
 PEER_CONNECTIONS_MAX = 64
-# Descriptors that are left for files (a reader of the log has up to 128; ingress of a leader two
-# readers while its session table is rebuilt) and for connections that are being refused.
+# Descriptors that are left for files and for connections that are being refused. A reader of the
+# log has up to 32. One process of nine members that has all actors has twelve readers: raft's, two
+# of ingress while the session table is rebuilt, egress', and one of each replicator.
 DESCRIPTORS_RESERVED = 384
 # Topics are producer ids. Of one connection: 1,024 x 8 nodes x about 40 B; of a process: 21 MB.
 TOPIC_MAX_BYTES = 8

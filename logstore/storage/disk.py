@@ -280,9 +280,14 @@ class RealDisk:
             raise WriteFailed(f"flushing {self._paths[handle]}: {error.strerror}") from error
 
     def allocate(self, handle: int, size: int) -> None:
+        before = self.size(handle)
         try:
             os.posix_fallocate(handle, 0, size)
         except OSError as error:
+            # ext4 has grown the file into all the space that there was: others need it
+            if self.size(handle) > before:
+                with suppress(OSError):
+                    os.ftruncate(handle, before)
             raise write_error("allocating", self._paths[handle], error) from error
 
     def truncate(self, handle: int, size: int) -> None:

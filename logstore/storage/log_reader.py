@@ -49,8 +49,8 @@ from logstore.storage.segment import (
 )
 from logstore.storage.segment_map import LiveSegment, SegmentMap
 
-# Two descriptors a pair: 128 of the usual 1,024. Readers stay near the tail or read in order.
-_PAIRS_OPEN_MAX = 64
+# Two descriptors a pair. Readers stay near the tail or read in order; a process has up to twelve.
+_PAIRS_OPEN_MAX = 16
 # Records of sealed segments are read 256 at a time, and 64 such chunks are cached: 2 MiB.
 _CHUNK_RECORDS = 256
 _CHUNKS_MAX = 64

@@ -47,6 +47,25 @@ def test_no_space_is_disk_full(
     disk.close(handle)
 
 
+def test_without_space_a_file_keeps_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ext4 grows it into the space that there is, and leaves it so."""
+
+    def grow_and_fail(handle: int, _offset: int, size: int) -> None:
+        os.ftruncate(handle, size // 2)
+        raise OSError(errno.ENOSPC, "")
+
+    disk = RealDisk()
+    handle = disk.create(str(tmp_path / "a"))
+    disk.write(handle, 0, [b"there"])
+    monkeypatch.setattr(os, "posix_fallocate", grow_and_fail)
+    with pytest.raises(DiskFull):
+        disk.allocate(handle, 4096)
+    assert disk.read(handle, 0, 4096) == b"there"
+    disk.close(handle)
+
+
 def test_no_space_for_the_lock_is_disk_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
