@@ -30,13 +30,21 @@ class HeldFolder:
 
     def loss(self) -> str:
         """Why its replica must end: what became of the folder, and what to do. Empty: it is there,
-        or that is not known now. Where the lock's file alone was removed, nothing is lost."""
+        or that is not known now. Where the lock's file alone was removed, nothing is lost: it is
+        made again, unless another supervisor was first."""
         try:
             is_same = os.path.samestat(os.stat(self.path), self._identity)
-            if is_same and (self._has_lock() or self._has_meta()):
+            if is_same and not self._has_lock() and self._has_meta():
+                self._lock_again()
+            if is_same and self._has_lock():
                 return ""
         except (FileNotFoundError, NotADirectoryError):
             pass
+        except BlockingIOError:
+            return (
+                f"the {LOCK_NAME} in the data folder {self.path} was removed while the replica "
+                "ran, and another start has that folder now: two of them must not write there"
+            )
         except OSError:
             return ""
         if self._has_lock():
@@ -50,6 +58,14 @@ class HeldFolder:
             "there is lost, and all that was stored since. Started again on an empty folder, the "
             "replica is one whose disk was lost"
         )
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def _lock_again(self) -> None:
+        taken = _locked(self.path)
+        os.close(self._lock)
+        self._lock = taken
 
     def _has_lock(self) -> bool:
         return os.fstat(self._lock).st_nlink > 0
@@ -72,27 +88,40 @@ def sole_supervisor(folder: Path, *, is_new: bool = False) -> Iterator[HeldFolde
       FolderRefused: the lock's file cannot be created.
     """
     try:
-        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        held = HeldFolder(folder, _locked(folder))
+    except BlockingIOError as error:
+        raise FolderInUse(
+            f"{folder} is in use by another supervisor: stop it, or take another folder"
+        ) from error
     except OSError as error:
         raise FolderRefused(
             f"{folder}: its {LOCK_NAME} cannot be made: {error.strerror}; free some space, make "
             "the folder writable, or name another one"
         ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.fstat(descriptor).st_nlink:  # its last holder removed it
-            raise BlockingIOError
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise FolderInUse(
-            f"{folder} is in use by another supervisor: stop it, or take another folder"
-        ) from error
-    try:
-        yield HeldFolder(folder, descriptor)
+        yield held
     except LogStoreError:
         if is_new and [path.name for path in folder.iterdir()] == [LOCK_NAME]:
             (folder / LOCK_NAME).unlink()
             folder.rmdir()
         raise
     finally:
+        held.close()
+
+
+def _locked(folder: Path) -> int:
+    """The descriptor of the folder's lock, taken.
+
+    Raises:
+      BlockingIOError: another process has it.
+      OSError: it cannot be made.
+    """
+    descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(descriptor).st_nlink:  # its last holder removed it
+            raise BlockingIOError
+    except OSError:
         os.close(descriptor)
+        raise
+    return descriptor

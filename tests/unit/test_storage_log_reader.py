@@ -278,7 +278,7 @@ def test_open_descriptors_are_bounded() -> None:
     reader = LogReader(trial.disk, FOLDER)
     for index in range(1, 71):
         reader.read_body(Index(index))
-    assert len(reader._pairs) <= 64
+    assert len(reader._pairs) <= 16
 
 
 def test_a_pair_of_which_one_file_cannot_be_opened_keeps_no_descriptor(

@@ -168,6 +168,12 @@ def test_a_folder_that_is_gone_is_told_from_one_that_is_there(tmp_path: Path) ->
         (folder / META_NAMES[1]).touch()
         (folder / LOCK_NAME).unlink()
         assert held.loss() == "", "the log is whole: an operator took the lock for a stale one"
+        with pytest.raises(FolderInUse), sole_supervisor(folder):
+            raise AssertionError("it was locked again")
+        (folder / LOCK_NAME).unlink()
+        with sole_supervisor(folder):
+            assert "another start has that folder now" in held.loss()
+        (folder / LOCK_NAME).unlink()
         (folder / META_NAMES[1]).unlink()
         assert f"the data folder {folder} was removed, or emptied" in held.loss()
         folder.rmdir()
