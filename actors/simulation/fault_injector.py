@@ -313,7 +313,8 @@ class FaultInjector:
         self._while(fault, (fault.node, fault.process), apply)
 
     def _disk_error(self, fault: Fault) -> None:
-        self._replica(fault).disk.fail_next(fault.mode, fault.process)
+        for _ in range(max(1, fault.amount)):
+            self._replica(fault).disk.fail_next(fault.mode, fault.process)
         if fault.mode == "read":
             self._cluster.excuse(fault.node)
 

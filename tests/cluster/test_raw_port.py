@@ -48,7 +48,8 @@ def stored(cluster: QuickCluster) -> list[bytes]:
 
 def test_any_push_appends_and_goes_on_at_the_next_leader(tmp_path: Path) -> None:
     config = quick_config()
-    ports = find_free_ports(len(config.nodes), Random(), run=1)
+    taken, count = {node.port for node in config.nodes}, len(config.nodes)
+    ports = [port for port in find_free_ports(2 * count, Random()) if port not in taken][:count]
     with quick_cluster(tmp_path, with_raw_ports(config, ports)) as cluster:
         leader = cluster.wait_for_leader()
         push = connected(ports)

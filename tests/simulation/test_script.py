@@ -271,6 +271,7 @@ def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
         },
         FaultClass.MEMBERS: {FaultKind.PARTITION, FaultKind.KILL_REPLICA, FaultKind.POWER_CUT},
         FaultClass.PAUSE: {FaultKind.FLOOD},
+        FaultClass.DISK_ERROR: {FaultKind.KILL_REPLICA},
         FaultClass.DISK_STALL: {FaultKind.FLOOD},
         FaultClass.PARTITION: {FaultKind.FLOOD, FaultKind.LINK_QUALITY},
     }

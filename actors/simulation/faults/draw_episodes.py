@@ -344,13 +344,19 @@ def _disk_stall(random: Random, scene: Scene) -> list[Fault]:
 
 
 def _disk_error(random: Random, scene: Scene) -> list[Fault]:
-    """EIO. Of reads only where data may be lost: a reader takes it for damage."""
-    node = scene.node(random)
+    """EIO. Of reads only where data may be lost: a reader takes it for damage; of many reads of a
+    start, which the device may answer again before it is over."""
+    at_ns, node, amount = scene.moment(random), scene.node(random), 1
     mode = random.choice(("write", "flush", "flush"))
     if scene.vulnerable and percent(random, 20):
         node, mode = random.choice(scene.vulnerable), "read"
     end = random.choice(("", ".data", ".raft", "meta.a", "meta.b"))
-    return [Fault(scene.moment(random), FaultKind.DISK_ERROR, node=node, mode=mode, process=end)]
+    faults = []
+    if mode == "read" and percent(random, 60):
+        end, amount = random.choice(("", ".data", ".raft", ".raft")), random.choice((2, 8, 24, 64))
+        faults = [kill(at_ns, node, draw_down_ns(random, scene))]
+    error = Fault(at_ns, FaultKind.DISK_ERROR, node=node, mode=mode, process=end, amount=amount)
+    return [*faults, error]
 
 
 def _disk_full(random: Random, scene: Scene) -> list[Fault]:

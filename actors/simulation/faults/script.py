@@ -55,7 +55,9 @@ class FaultKind(StrEnum):
     WALL_JUMP = "wall-jump"  # (node, amount: ns, may be negative)
     MONOTONIC_JUMP = "monotonic-jump"  # (node, amount: ns, forward)
     DISK_STALL = "disk-stall"  # (node, for_ns, delay_ns per flush, process: end of the path)
-    DISK_ERROR = "disk-error"  # (node, mode: "write" | "flush" | "read", process: end of the path)
+    DISK_ERROR = (
+        "disk-error"  # (node, mode: "write" | "flush" | "read", process: end of the path, amount)
+    )
     DISK_FULL = "disk-full"  # (node, for_ns)
     LYING_FLUSH = "lying-flush"  # (node, for_ns), then a power cut of that node
     # (node, mode: a RotKind, pick, process: end of the path, or a `RotPlace` with its amount)
