@@ -37,21 +37,14 @@ class PeerStartsFile:
         self._place = len(_PLACES) - 1  # of the newer image
 
     def load(self) -> tuple[PeerStart, ...]:
-        """What is known; nothing where there is no file, or none that can be read.
-
-        Raises:
-          WriteFailed: the flush failed; the incarnation ends (F5).
-        """
+        """What is known; nothing where there is no file, or none that can be read."""
         found: tuple[PeerStart, ...] = ()
         try:
-            handle = self._disk.open_write(self._path)
+            handle = self._disk.open_read(self._path)
         except FileNotFoundError:
             return found
         try:
-            # After a kill the page cache may hold what the disk does not, after a failed flush it
-            # does not hold what the disk holds (F5).
-            self._disk.flush(handle)
-            self._disk.drop_cache(handle)
+            self._disk.drop_cache(handle)  # after a failed flush it is not what the disk holds (F5)
             for place, offset in enumerate(_PLACES):
                 image = self._image(handle, offset)
                 if image is not None and image[0] > self._generation:

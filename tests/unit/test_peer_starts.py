@@ -121,27 +121,6 @@ def test_what_was_saved_is_there_after_a_power_cut(disk: SimulatedDisk) -> None:
     assert opened(disk).load() == (PeerStart(B, 3, 4),)
 
 
-def test_what_a_killed_process_wrote_is_durable_once_it_is_loaded(disk: SimulatedDisk) -> None:
-    opened(disk).save([OWN])
-    killed: list[SimulatedDisk] = []
-
-    def kill_here(_what: str, _path: str) -> None:
-        killed.append(disk.fork())
-        killed[-1].kill_process()
-
-    disk.on_call = kill_here
-    opened(disk).save([PeerStart(B, 2, 3)])
-    loaded = set()
-    for place in killed:
-        loaded.add(found := opened(place).load())
-        for seed in range(8):
-            after = place.fork()
-            after.kill_process()
-            after.power_cut(Random(seed), garble=False)
-            assert opened(after).load() == found
-    assert loaded == {(OWN,), (PeerStart(B, 2, 3),)}
-
-
 @pytest.mark.parametrize("saves", [1, 2, 3])
 def test_a_torn_write_leaves_what_was_saved_before(disk: SimulatedDisk, saves: int) -> None:
     file = opened(disk)
